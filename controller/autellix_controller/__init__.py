@@ -1,0 +1,1 @@
+"""The controller: OpenAI-compatible gateway, sessions, process table and routing."""

@@ -1,0 +1,1 @@
+"""The gateway: the OpenAI-compatible hot path between clients and engines."""

@@ -1,0 +1,1 @@
+"""Routing: which engine gets a call (Algorithm 2), decided by pure functions of a snapshot."""

@@ -1,0 +1,1 @@
+"""The process table: what every replica knows about live programs."""

@@ -1,0 +1,99 @@
+"""The process table as the rest of the controller sees it.
+
+One entry for each live program, shared by all controller replicas. Implementations: etcd (production) and memory
+(one process).
+One contract suite runs over all of them.
+
+Rules that every implementation keeps:
+
+- Reads (``get``, ``page``) answer from a local mirror: they never wait and never raise because the store is away.
+- Figures are monotone (see ``entry.merge``): applying a record twice, late, or out of order changes nothing more
+  than applying it once.
+- ``engine`` (the pin) and ``state`` change only by compare-and-swap: among all replicas one wins, and the losers
+  learn the winner's value.
+- An ended program does not come back through a late record.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from autellix_controller.table.entry import ProgramEntry
+from autellix_wire.records import CallRecord
+
+
+class TableUnavailable(Exception):
+    """The store cannot be reached and the answer needs it. The message says for how long and why; it never holds a
+    secret."""
+
+
+class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What readiness and metrics say about the table."""
+
+    loaded: bool
+    """The mirror has held a complete snapshot at least once: before that the replica is not ready."""
+    connected: bool
+    """The last contact with the store succeeded."""
+    detail: str = ""
+    """One line for people, empty when all is well."""
+    revision: int = 0
+    pending_updates: int = 0
+    """Programs whose accounting is waiting to be written."""
+
+
+class ProcessTable(Protocol):
+    """All methods are called from one event loop. Times are Unix milliseconds, passed in."""
+
+    async def start(self) -> None:
+        """Begins loading and following the store in the background. Returns at once; ``health().loaded`` tells
+        when it is usable."""
+
+    async def close(self) -> None:
+        """Writes what is pending (within a short deadline) and stops."""
+
+    def get(self, program: str) -> ProgramEntry | None:
+        """The entry as this replica knows it, own unwritten accounting included."""
+
+    def page(self, owner: str, after: str, limit: int) -> Sequence[ProgramEntry]:
+        """At most ``limit`` active entries of one owner, ordered by id, with ids greater than ``after``."""
+
+    def count(self) -> int:
+        """Number of active programs."""
+
+    async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
+        """The active entry, made if there is none (a program that had ended starts afresh). One transaction at most.
+
+        Many callers opening one program at once make one entry. With the store away the entry is made in the mirror
+        only and written
+        later, unless another replica was quicker.
+        """
+
+    async def pin(self, program: str, engine: str, *, expected: str | None) -> ProgramEntry:
+        """Moves the pin from ``expected`` to ``engine`` by compare-and-swap; returns the entry with the *winner's*
+        pin.
+
+        A caller that lost uses the returned pin. Raises TableUnavailable if the store is away (the caller then
+        keeps the pin it
+        knows for this call, and moves nothing). Raises KeyError if there is no active entry.
+        """
+
+    async def end(self, program: str) -> bool:
+        """Ends the program: True if this call ended it. Its figures are dropped; late records do not bring it
+        back."""
+
+    def arrived(self, program: str, now_ms: int) -> None:
+        """Notes activity: keeps the entry from expiring. Batched."""
+
+    def apply(self, record: CallRecord, now_ms: int) -> None:
+        """Merges a record's absolute figures into the entry. Batched; visible to ``get`` at once; unknown programs
+        are ignored."""
+
+    async def flush(self) -> None:
+        """Returns once everything applied so far is written. Raises TableUnavailable if it cannot be."""
+
+    def live_replicas(self) -> frozenset[str]:
+        """Names of controller replicas known to be alive, this one included."""
+
+    def health(self) -> TableHealth:
+        """Never waits."""

@@ -1,0 +1,1 @@
+"""The engine: vLLM with a scheduler that schedules programs."""

@@ -1,0 +1,1 @@
+"""The path of call records from the scheduler to HTTP."""

@@ -1,0 +1,1 @@
+"""The operator: reconciles AutellixCluster resources into engines, controllers and etcd."""

@@ -1,0 +1,1 @@
+"""The contracts between controller and engine: program context in, call records out."""
