@@ -1,0 +1,42 @@
+# Everything a newcomer needs. `make` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Bytecode must be written: without it a vLLM engine takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/autellix
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PYTHON ?= python3
+PYTEST := .venv/bin/python -m pytest
+SOURCES := wire operator controller engine_image/autellix_engine tests
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+include make/python.mk
+include make/kubernetes.mk
+
+.PHONY: test test-unit test-integration test-e2e
+test: test-unit test-integration test-e2e ## all tests: unit, integration, end to end
+
+test-unit: venv ## fast tests, no services (under 2 minutes)
+	$(PYTEST) tests/unit $(ARGS)
+
+test-integration: venv ## real etcd, API server, vLLM
+	$(PYTEST) tests/integration $(ARGS)
+
+test-e2e: venv ## real pods, traffic, faults on the throw-away Kubernetes
+	$(PYTEST) tests/e2e $(ARGS)
+
+.PHONY: demo demo-down
+demo: venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
+	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m demo up
+
+demo-down: ## remove every trace of the demo
+	PYTHONPATH=tests:tests/kubernetes $(PYTHON) -m demo down
+
+.PHONY: clean
+clean: ## remove what was built in this folder (the cache folder stays)
+	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

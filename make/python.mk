@@ -1,0 +1,50 @@
+# The Python environment, the locks, and the checks.
+UV_VERSION := 0.13.9
+# uv from the machine if it has one, else our own in the cache folder.
+UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv-$(UV_VERSION)/bin/uv)
+
+$(CACHE)/uv-$(UV_VERSION)/bin/uv:
+	@echo "installing uv $(UV_VERSION) into the cache folder"
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo 'make: python3 has no venv module; install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
+	$(CACHE)/uv-$(UV_VERSION)/bin/pip install --quiet uv==$(UV_VERSION)
+
+.PHONY: venv
+venv: .venv/.synced ## the Python environment in .venv, exactly as locked
+
+# Bytecode is compiled here because engine pods mount this environment read-only.
+.venv/.synced: pyproject.toml requirements.lock engine_image/vllm-cpu/pyproject.toml | $(UV)
+	@[ "$$(uname -sm)" = "Linux x86_64" ] || { echo "make: the locked environment is for Linux on x86_64, this is $$(uname -sm)" >&2; exit 1; }
+	[ -x .venv/bin/python ] || $(UV) venv --quiet --python '>=3.11,<3.14' --no-python-downloads .venv
+	@echo "installing the locked environment (3 GB the first time, a minute or two)"
+	$(UV) pip sync --python .venv/bin/python --compile-bytecode requirements.lock
+	$(UV) pip install --quiet --python .venv/bin/python --no-deps --editable .
+	touch $@
+
+EXPORT := export --quiet --no-emit-project --no-header --no-annotate
+.PHONY: lock
+lock: | $(UV) ## renew requirements.lock and the images' locks (hashed, without index addresses)
+	$(UV) lock --quiet --upgrade
+	$(UV) $(EXPORT) --all-extras --group dev -o requirements.lock
+	$(UV) $(EXPORT) --no-dev --extra operator -o operator/requirements.lock
+	$(UV) $(EXPORT) --no-dev --extra controller -o controller/requirements.lock
+	@! grep -n '://' requirements.lock operator/requirements.lock controller/requirements.lock
+
+SHELL_FILES := $(shell git ls-files '*.sh' .ci/run)
+DOCKERFILES := $(shell git ls-files '*Dockerfile')
+
+.PHONY: lint format
+lint: venv helm ## formatting, types, imports, shell, Dockerfiles, YAML, spelling, chart
+	ruff format --check $(SOURCES)
+	ruff check $(SOURCES)
+	mypy $(SOURCES)
+	lint-imports
+	shellcheck $(SHELL_FILES)
+	hadolint $(DOCKERFILES)
+	yamllint --strict .
+	typos
+	$(HELM) lint --strict charts/autellix
+
+format: venv ## format the code and fix what can be fixed
+	ruff format $(SOURCES)
+	ruff check --fix $(SOURCES)
