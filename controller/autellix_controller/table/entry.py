@@ -11,6 +11,8 @@ SCHEMA_VERSION: Final = 1
 
 State = Literal["active", "ended"]
 
+_LIFE_SEPARATOR: Final = "."
+
 
 class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What the table knows about one program. Durations are milliseconds, times Unix milliseconds."""
@@ -29,6 +31,7 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     totals: dict[str, ProgramTotals] = {}
     """By engine incarnation. Each is a counter that only grows."""
     created_ms: int = 0
+    """Start of the present life; an ended program that is opened again starts a later one."""
     last_arrival_ms: int = 0
     last_completion_ms: int = 0
 
@@ -36,6 +39,21 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     def service_ms(self) -> float:
         """The service PLAS orders by: the sum over all engine incarnations."""
         return sum(t.service_ms for t in self.totals.values())
+
+    @property
+    def engine_program(self) -> str:
+        """The name under which engines know the program: its id and the start of its present life.
+
+        A session that is opened again after it ended is another program to every engine, so what an engine still
+        remembers or reports of the former life is never charged to the new one. Goes into
+        ``ProgramContext.program`` and into the path of ``DELETE /autellix/v1/programs/{id}``.
+        """
+        return f"{self.id}{_LIFE_SEPARATOR}{self.created_ms}"
+
+    @property
+    def last_activity_ms(self) -> int:
+        """When the program was last heard of."""
+        return max(self.created_ms, self.last_arrival_ms, self.last_completion_ms)
 
     @property
     def calls(self) -> int:
@@ -49,6 +67,36 @@ def program_id(owner: str, session: str) -> str:
     160 bits of SHA-256 over owner and session, length-prefixed so that no two pairs meet; 40 hexadecimal digits.
     """
     return hashlib.sha256(f"{len(owner)}:{owner}{session}".encode()).hexdigest()[:40]
+
+
+def split_engine_program(name: str) -> tuple[str, int | None]:
+    """The id and the start of the life that an ``engine_program`` names.
+
+    A plain id names no life (None): it means whichever life is the present one.
+    """
+    program, _, life = name.partition(_LIFE_SEPARATOR)
+    return program, int(life) if life.isdecimal() else None
+
+
+def belongs(entry: ProgramEntry, life: int | None) -> bool:
+    """Whether a record of a call of that life is charged to the entry's present life.
+
+    Later starts belong to it as well: they come from replicas that opened the program while they could not see the
+    store, before the two entries were joined under the earlier start.
+    """
+    return life is None or life >= entry.created_ms
+
+
+def tombstone(entry: ProgramEntry) -> ProgramEntry:
+    """What remains of a program that ended: its identity and its life, no figures and no pin."""
+    return msgspec.structs.replace(entry, state="ended", engine=None, path_ms=0.0, wait_ms=0.0, totals={})
+
+
+def next_life(former: ProgramEntry | None, fresh: ProgramEntry) -> ProgramEntry:
+    """``fresh`` as the life after ``former``: it starts strictly later, whatever the clocks of two replicas say."""
+    if former is None or fresh.created_ms > former.created_ms:
+        return fresh
+    return msgspec.structs.replace(fresh, created_ms=former.created_ms + 1)
 
 
 def _merge_totals(a: ProgramTotals, b: ProgramTotals) -> ProgramTotals:

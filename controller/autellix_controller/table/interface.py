@@ -11,7 +11,9 @@ Rules that every implementation keeps:
   than applying it once.
 - ``engine`` (the pin) and ``state`` change only by compare-and-swap: among all replicas one wins, and the losers
   learn the winner's value.
-- An ended program does not come back through a late record.
+- An ended program does not come back through a late record, and one that is opened again is not charged with its
+  former life: engines know each life by a name of its own (``ProgramEntry.engine_program``).
+- A program expires when it was idle for the session timeout. A call that arrived and has not departed is activity.
 """
 
 from collections.abc import Sequence
@@ -40,6 +42,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     pending_updates: int = 0
     """Programs whose accounting is waiting to be written."""
+    unreadable: int = 0
+    """Entries that are damaged or of a newer schema: left as they are, and not used."""
 
 
 class ProcessTable(Protocol):
@@ -80,14 +84,22 @@ class ProcessTable(Protocol):
 
     async def end(self, program: str) -> bool:
         """Ends the program: True if this call ended it. Its figures are dropped; late records do not bring it
-        back."""
+        back. Raises TableUnavailable if the store is away."""
 
     def arrived(self, program: str, now_ms: int) -> None:
-        """Notes activity: keeps the entry from expiring. Batched."""
+        """Notes that a call of the program arrived: it is activity until it ``departed``, however long it runs.
+        Batched."""
+
+    def departed(self, program: str, now_ms: int) -> None:
+        """Notes that a call which ``arrived`` here has left this replica, however it ended. Exactly once for each
+        (in a ``finally``): until then the program does not expire."""
 
     def apply(self, record: CallRecord, now_ms: int) -> None:
-        """Merges a record's absolute figures into the entry. Batched; visible to ``get`` at once; unknown programs
-        are ignored."""
+        """Merges a record's absolute figures into the entry. Batched; visible to ``get`` at once.
+
+        ``record.program`` is an ``engine_program``. Records of unknown and ended programs and of former lives are
+        ignored.
+        """
 
     async def flush(self) -> None:
         """Returns once everything applied so far is written. Raises TableUnavailable if it cannot be."""

@@ -1,0 +1,146 @@
+"""The process table of a controller that runs alone: one process, nothing survives it."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+from autellix_controller.table.activity import RunningCalls
+from autellix_controller.table.entry import (
+    ProgramEntry,
+    belongs,
+    next_life,
+    split_engine_program,
+    tombstone,
+    with_record,
+)
+from autellix_controller.table.index import OwnerIndex
+from autellix_controller.table.interface import TableHealth
+from autellix_wire.records import CallRecord
+
+
+class MemoryTable:
+    """``ProcessTable`` in one process.
+
+    Time comes in with the calls: whatever was idle for the session timeout is dropped before the next change.
+    """
+
+    def __init__(self, *, replica: str, session_timeout_seconds: float) -> None:
+        self._replica = replica
+        self._timeout_ms = int(session_timeout_seconds * 1000)
+        self._entries: OrderedDict[str, ProgramEntry] = OrderedDict()
+        """Ended ones included, in order of their last activity here."""
+        self._seen_ms: dict[str, int] = {}
+        self._active = OwnerIndex()
+        self._running = RunningCalls()
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def close(self) -> None:
+        """Nothing to write."""
+
+    def get(self, program: str) -> ProgramEntry | None:
+        """See ``ProcessTable``."""
+        return self._entries.get(program)
+
+    def page(self, owner: str, after: str, limit: int) -> Sequence[ProgramEntry]:
+        """See ``ProcessTable``."""
+        return [self._entries[program] for program in self._active.page(owner, after, limit)]
+
+    def count(self) -> int:
+        """See ``ProcessTable``."""
+        return len(self._active)
+
+    async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
+        """See ``ProcessTable``."""
+        self._expire(now_ms)
+        known = self._entries.get(program)
+        if known is not None and known.state == "active":
+            return known
+        fresh = ProgramEntry(id=program, owner=owner, session=session, created_ms=now_ms, last_arrival_ms=now_ms)
+        entry = next_life(known, fresh)
+        self._set(entry, now_ms)
+        return entry
+
+    async def pin(self, program: str, engine: str, *, expected: str | None) -> ProgramEntry:
+        """See ``ProcessTable``; never unavailable."""
+        entry = self._require_active(program)
+        if entry.engine != expected:
+            return entry
+        entry = msgspec.structs.replace(entry, engine=engine)
+        self._entries[program] = entry
+        return entry
+
+    async def end(self, program: str) -> bool:
+        """See ``ProcessTable``; never unavailable."""
+        entry = self._entries.get(program)
+        if entry is None or entry.state == "ended":
+            return False
+        self._entries[program] = tombstone(entry)
+        self._active.remove(entry.owner, program)
+        return True
+
+    def arrived(self, program: str, now_ms: int) -> None:
+        """See ``ProcessTable``."""
+        self._running.arrived(program)
+        self._expire(now_ms)
+        entry = self._entries.get(program)
+        if entry is not None and entry.state == "active":
+            last_arrival_ms = max(entry.last_arrival_ms, now_ms)
+            self._set(msgspec.structs.replace(entry, last_arrival_ms=last_arrival_ms), now_ms)
+
+    def departed(self, program: str, now_ms: int) -> None:
+        """See ``ProcessTable``."""
+        self._running.departed(program)
+        if program in self._entries:
+            self._touch(program, now_ms)
+
+    def apply(self, record: CallRecord, now_ms: int) -> None:
+        """See ``ProcessTable``."""
+        self._expire(now_ms)
+        program, life = split_engine_program(record.program)
+        entry = self._entries.get(program)
+        if entry is not None and entry.state == "active" and belongs(entry, life):
+            self._set(with_record(entry, record, now_ms), now_ms)
+
+    async def flush(self) -> None:
+        """Nothing to write."""
+
+    def live_replicas(self) -> frozenset[str]:
+        """This one only."""
+        return frozenset({self._replica})
+
+    def health(self) -> TableHealth:
+        """Always well."""
+        return TableHealth(loaded=True, connected=True)
+
+    def _require_active(self, program: str) -> ProgramEntry:
+        entry = self._entries.get(program)
+        if entry is None or entry.state == "ended":
+            raise KeyError(program)
+        return entry
+
+    def _set(self, entry: ProgramEntry, now_ms: int) -> None:
+        known = self._entries.get(entry.id)
+        if known is None or known.state == "ended":
+            self._active.add(entry.owner, entry.id)
+        self._entries[entry.id] = entry
+        self._touch(entry.id, now_ms)
+
+    def _touch(self, program: str, now_ms: int) -> None:
+        self._seen_ms[program] = max(now_ms, self._seen_ms.get(program, 0))
+        self._entries.move_to_end(program)
+
+    def _expire(self, now_ms: int) -> None:
+        while self._entries:
+            program, entry = next(iter(self._entries.items()))
+            if now_ms - self._seen_ms[program] < self._timeout_ms:
+                return
+            if program in self._running:
+                self._touch(program, now_ms)
+                continue
+            del self._entries[program]
+            del self._seen_ms[program]
+            if entry.state == "active":
+                self._active.remove(entry.owner, program)
