@@ -1,0 +1,190 @@
+"""The channel between the scheduler's process and the API server's: ZeroMQ over one socket file.
+
+The scheduler's end never waits: a message that does not fit is dropped and counted, and sending itself happens on
+ZeroMQ's own thread, outside of the interpreter. Messages to the API server are ``[kind, payload...]``, with records
+and load reports already encoded as lines of the stream; messages to the scheduler are ids of programs that ended.
+"""
+
+import asyncio
+import logging
+import secrets
+import socket as sockets
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from autellix_engine.records.hub import RecordHub
+from autellix_engine.records.interface import RecordPublisher
+from autellix_wire import records as wire
+
+#: Names the socket file; set by the launcher for both processes.
+SOCKET_VARIABLE: Final = "AUTELLIX_RECORDS_SOCKET"
+#: Names the engine: the pod's name.
+NAME_VARIABLE: Final = "AUTELLIX_ENGINE_NAME"
+#: Most messages that wait in either direction, about 5 MB of records.
+QUEUE_MESSAGES: Final = 10_000
+#: Most ended programs that one step of the scheduler takes over.
+COMMANDS_PER_CALL: Final = 1_000
+#: How long a closing scheduler waits for its last records to leave.
+CLOSE_SECONDS: Final = 0.5
+#: How long the API server waits for a place in the queue to the scheduler.
+COMMAND_SECONDS: Final = 1.0
+
+_HELLO, _CALL, _LOAD = b"hello", b"call", b"load"
+
+logger = logging.getLogger(__name__)
+
+
+class SchedulerUnreachable(Exception):
+    """The scheduler takes no commands: it is not there, or it is too far behind."""
+
+
+class InvalidMessage(ValueError):
+    """Something else than our scheduler writes into the channel."""
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """The first message of a scheduler: who it is."""
+
+    engine: str
+    incarnation: str
+
+
+def make_publisher(env: Mapping[str, str]) -> RecordPublisher:
+    """The scheduler's end of the channel that ``env`` names; without one, records go nowhere.
+
+    Call it in the process that will use it: neither end survives a fork.
+    """
+    engine = env.get(NAME_VARIABLE) or sockets.gethostname()
+    incarnation = secrets.token_hex(8)
+    path = env.get(SOCKET_VARIABLE)
+    if not path:
+        return NullPublisher(engine, incarnation)
+    return ChannelPublisher(path, engine, incarnation)
+
+
+class NullPublisher:
+    """Numbers records like the real one, for a scheduler that runs without an API server (tests, benchmarks)."""
+
+    def __init__(self, engine: str, incarnation: str) -> None:
+        self.engine: Final = engine
+        self.incarnation: Final = incarnation
+        self.dropped: Final = 0
+        self._last_seq = 0
+
+    def next_seq(self) -> int:
+        """Takes the next sequence number, from 1."""
+        self._last_seq += 1
+        return self._last_seq
+
+    def publish(self, record: wire.CallRecord) -> None:
+        """Nobody listens."""
+
+    def report(self, load: wire.LoadReport, state: Mapping[str, object]) -> None:
+        """Nobody listens."""
+
+    def ended_programs(self) -> Sequence[str]:
+        """Nobody commands."""
+        return ()
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class ChannelPublisher:
+    """The scheduler's end. It belongs to the thread of the scheduler."""
+
+    def __init__(self, path: str, engine: str, incarnation: str, queue_messages: int = QUEUE_MESSAGES) -> None:
+        self.engine: Final = engine
+        self.incarnation: Final = incarnation
+        self.dropped = 0
+        self._last_seq = 0
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(queue_messages)
+        self._socket.connect(f"ipc://{path}")
+        self._send([_HELLO, msgspec.json.encode(Announcement(engine, incarnation))])
+
+    def next_seq(self) -> int:
+        """Takes the next sequence number, from 1."""
+        self._last_seq += 1
+        return self._last_seq
+
+    def publish(self, record: wire.CallRecord) -> None:
+        """Hands over a record, or drops and counts it if the queue is full."""
+        if not self._send([_CALL, wire.encode(record)]):
+            self.dropped += 1
+
+    def report(self, load: wire.LoadReport, state: Mapping[str, object]) -> None:
+        """Hands over a report, or drops it if the queue is full: the next one says more."""
+        self._send([_LOAD, wire.encode(load), msgspec.json.encode(state)])
+
+    def ended_programs(self) -> Sequence[str]:
+        """Programs that the API was told to forget since the last call, at most ``COMMANDS_PER_CALL``."""
+        programs: list[str] = []
+        while len(programs) < COMMANDS_PER_CALL:
+            try:
+                programs.append(self._socket.recv(zmq.NOBLOCK).decode())
+            except zmq.Again:
+                break
+        return programs
+
+    def close(self) -> None:
+        """Sends what is queued for at most ``CLOSE_SECONDS``."""
+        self._socket.close(linger=round(CLOSE_SECONDS * 1000))
+        self._context.term()
+
+    def _send(self, message: list[bytes]) -> bool:
+        try:
+            self._socket.send_multipart(message, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+
+class ChannelReceiver:
+    """The API server's end: feeds a hub with what the scheduler says. It belongs to one event loop."""
+
+    def __init__(self, path: str, hub: RecordHub, queue_messages: int = QUEUE_MESSAGES) -> None:
+        self._hub = hub
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(queue_messages)
+        self._socket.bind(f"ipc://{path}")
+
+    async def run(self) -> None:
+        """Receives until it is cancelled. A message that makes no sense is logged and passed over."""
+        while True:
+            message = await self._socket.recv_multipart()
+            try:
+                self._handle(message)
+            except ValueError as error:  # msgspec's and the ring's errors are ValueErrors, too
+                logger.error("Passing over a message on the record channel: %s", error)
+
+    async def end_program(self, program: str) -> None:
+        """Tells the scheduler to forget a program. Raises SchedulerUnreachable."""
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                await self._socket.send(program.encode())
+        except TimeoutError:
+            raise SchedulerUnreachable("The scheduler takes no commands at the moment.") from None
+
+    def close(self) -> None:
+        """Closes the channel; commands that were not taken are dropped."""
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def _handle(self, message: Sequence[bytes]) -> None:
+        match message:
+            case [kind, payload] if kind == _CALL:
+                self._hub.add(msgspec.json.decode(payload, type=wire.CallRecord), payload)
+            case [kind, payload, state] if kind == _LOAD:
+                self._hub.update(msgspec.json.decode(payload, type=wire.LoadReport), state)
+            case [kind, payload] if kind == _HELLO:
+                who = msgspec.json.decode(payload, type=Announcement)
+                self._hub.announce(who.engine, who.incarnation)
+            case _:
+                raise InvalidMessage(f"{len(message)} frames, the first of them {bytes(message[0])[:40]!r}")
