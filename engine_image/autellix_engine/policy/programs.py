@@ -1,0 +1,129 @@
+"""What an engine knows about programs: their figures, how those merge, and when a program is forgotten."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Program:
+    """The figures of one program. All durations are milliseconds and never shrink.
+
+    **Service.** A request brings the service its program had received anywhere, as far as the sender knew. This
+    engine has its own counter, which the sender knew only up to some earlier point. Neither includes the other, so
+    neither the larger nor the sum is right. But what a request brought, less our own counter at that moment, is
+    service received elsewhere and not counted here: a lower bound of it that is exact once the sender has seen all
+    our records. So ``service = own + elsewhere``, where ``elsewhere`` is the largest such difference seen. It counts
+    nothing twice, sees our own newest service at once, repeats change nothing, and the order of merges between two
+    ends of calls does not matter.
+
+    **Path and wait** are absolute: the larger of what was brought and what is known here.
+    """
+
+    id: str
+    elsewhere_ms: float = 0.0
+    """Service on other engines and on earlier incarnations of this one."""
+    own_ms: float = 0.0
+    """Service of the calls that ended on this incarnation."""
+    calls: int = 0
+    """Calls that ended on this incarnation."""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    path_ms: float = 0.0
+    """Service along the longest path of calls."""
+    wait_ms: float = 0.0
+    """Longest accumulated wait along a path of calls."""
+    active: int = 0
+    """Calls that are here and have not ended."""
+    idle_since: float = 0.0
+    """When the last call ended; meaningful while ``active`` is 0."""
+    forget: bool = False
+    """Goes with its last call instead of staying in the table."""
+
+    @property
+    def service_ms(self) -> float:
+        """Service of all the program's ended calls, here and elsewhere."""
+        return self.own_ms + self.elsewhere_ms
+
+    def merge(self, *, service_ms: float, path_ms: float, wait_ms: float) -> None:
+        """Takes in the figures that a request brought."""
+        self.elsewhere_ms = max(self.elsewhere_ms, service_ms - self.own_ms)
+        self.path_ms = max(self.path_ms, path_ms)
+        self.wait_ms = max(self.wait_ms, wait_ms)
+
+
+class ProgramTable:
+    """The programs of one engine, bounded in time and number.
+
+    A program with calls in the engine is never forgotten. One without is forgotten after ``idle_ms``; if the table
+    is full, the one idle for longest goes first, however short that is. If it comes back, its requests bring its
+    history; its counter on this engine starts anew, so that until it passes its former value its reported totals lag.
+    """
+
+    def __init__(self, *, idle_ms: float, limit: int) -> None:
+        self._idle_ms = idle_ms
+        self._limit = limit
+        self._programs: dict[str, Program] = {}
+        self._idle: OrderedDict[str, Program] = OrderedDict()  # in order of ``idle_since``
+        self.expired = 0
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def __iter__(self) -> Iterator[Program]:
+        return iter(self._programs.values())
+
+    def get(self, program_id: str) -> Program | None:
+        return self._programs.get(program_id)
+
+    def enter(self, program_id: str) -> Program:
+        """The program, made if unknown, with one more active call."""
+        program = self._programs.get(program_id)
+        if program is None:
+            while len(self._programs) >= self._limit and self._idle:
+                self._forget(next(iter(self._idle.values())))
+                self.evicted += 1
+            program = self._programs[program_id] = Program(program_id)
+        self._idle.pop(program_id, None)
+        program.active += 1
+        return program
+
+    def leave(self, program: Program, now: float) -> None:
+        """One of the program's calls has ended."""
+        program.active -= 1
+        if program.active == 0:
+            program.idle_since = now
+            if program.forget:
+                self._forget(program)
+            else:
+                self._idle[program.id] = program
+
+    def end(self, program_id: str) -> None:
+        """The program is over: it goes at once, or with the last of its calls that are still here."""
+        program = self._programs.get(program_id)
+        if program is not None:
+            program.forget = True
+            if program.active == 0:
+                self._forget(program)
+
+    def expire(self, now: float) -> None:
+        """Forgets what has been idle for too long."""
+        while self._idle:
+            oldest = next(iter(self._idle.values()))
+            if now - oldest.idle_since < self._idle_ms:
+                return
+            self._forget(oldest)
+            self.expired += 1
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if the table contradicts itself."""
+        assert {p.id for p in self._programs.values() if p.active == 0} == set(self._idle)
+        assert all(p.active >= 0 for p in self._programs.values())
+        since = [p.idle_since for p in self._idle.values()]
+        assert since == sorted(since)
+        assert len(self._programs) <= max(self._limit, sum(p.active > 0 for p in self._programs.values()))
+
+    def _forget(self, program: Program) -> None:
+        del self._programs[program.id]
+        self._idle.pop(program.id, None)

@@ -1,0 +1,72 @@
+"""Which waiting call starves next.
+
+A waiting call starves once ``(W + w) / (max(floor, S) + s) >= beta``, with W and S the wait and service that its
+program passes on, and w and s its own since its last promotion. While it waits only w changes, and it grows with
+the clock. Solved for the time, with w counted from ``since``:
+
+    time = (since - w + beta * s)  +  (beta * max(floor, S) - W)
+           '------ the call ----'     '----- the program -----'
+
+So the calls of a program starve in an order that the program's figures do not change, and a program's first time
+is all that has to be kept in order among programs. A change to a call or to a program costs a logarithm.
+"""
+
+from autellix_engine.policy.agenda import Agenda
+from autellix_engine.policy.calls import Call
+from autellix_engine.policy.policies import Policy
+from autellix_engine.policy.programs import Program
+
+
+class StarvationWatch:
+    """The waiting calls that could starve, by the time at which they will."""
+
+    def __init__(self, policy: Policy, *, ratio: float, floor_ms: float) -> None:
+        self._policy = policy
+        self._ratio = ratio
+        self._floor_ms = floor_ms
+        self._programs: Agenda[str] = Agenda()
+        self._calls: dict[str, tuple[Program, Agenda[Call]]] = {}
+
+    def watch(self, call: Call) -> None:
+        """Begins to watch a waiting call, or takes note that its counters changed."""
+        assert call.waiting_since is not None
+        _, calls = self._calls.setdefault(call.program.id, (call.program, Agenda()))
+        calls.set(call, call.waiting_since - call.wait + self._ratio * call.service)
+        self.refresh(call.program)
+
+    def forget(self, call: Call) -> None:
+        """Stops watching the call, if it is watched."""
+        entry = self._calls.get(call.program.id)
+        if entry is not None and call in entry[1]:
+            entry[1].discard(call)
+            self.refresh(call.program)
+
+    def refresh(self, program: Program) -> None:
+        """Takes note that the program's figures or its calls changed."""
+        entry = self._calls.get(program.id)
+        if entry is None:
+            return
+        first = entry[1].first()
+        if first is None:
+            del self._calls[program.id]
+            self._programs.discard(program.id)
+            return
+        inherited = self._ratio * max(self._floor_ms, self._policy.service_ms(program)) - self._policy.wait_ms(program)
+        self._programs.set(program.id, first[0] + inherited)
+
+    def next(self) -> tuple[float, Call] | None:
+        """The time at which the first call starves, and that call; None if no call is watched."""
+        soonest = self._programs.first()
+        if soonest is None:
+            return None
+        time, program_id = soonest
+        first = self._calls[program_id][1].first()
+        assert first is not None
+        return time, first[1]
+
+    def __len__(self) -> int:
+        return sum(len(calls) for _, calls in self._calls.values())
+
+    def __contains__(self, call: Call) -> bool:
+        entry = self._calls.get(call.program.id)
+        return entry is not None and call in entry[1]
