@@ -1,5 +1,8 @@
 """The process table: what every replica knows about live programs."""
 
-from autellix_controller.table.factory import InvalidTableUrl, open_table
+from autellix_controller.table.factory import open_table
+from autellix_controller.table.reader import read_programs
+from autellix_controller.table.timings import Timings
+from autellix_controller.table.urls import InvalidTableUrl
 
-__all__ = ["InvalidTableUrl", "open_table"]
+__all__ = ["InvalidTableUrl", "Timings", "open_table", "read_programs"]

@@ -1,0 +1,182 @@
+"""The process table in etcd: many controller replicas, one truth."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final
+
+import msgspec
+
+from autellix_controller.table.activity import RunningCalls
+from autellix_controller.table.channel import Members
+from autellix_controller.table.contact import Contact
+from autellix_controller.table.entry import ProgramEntry, belongs, split_engine_program, with_record
+from autellix_controller.table.interface import TableHealth, TableUnavailable
+from autellix_controller.table.layout import Layout
+from autellix_controller.table.leases import ExpiryLeases
+from autellix_controller.table.mirror import Mirror
+from autellix_controller.table.registry import Registry
+from autellix_controller.table.store import EtcdStore, StoreAway
+from autellix_controller.table.sync import MirrorSync
+from autellix_controller.table.timings import Timings
+from autellix_controller.table.transitions import Transitions
+from autellix_controller.table.watcher import Watcher
+from autellix_controller.table.writer import Writer
+from autellix_wire.records import CallRecord
+
+
+def wall_clock_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class EtcdTable:
+    """``ProcessTable`` over etcd.
+
+    A mirror answers all reads. A watcher keeps it up to date, transitions change pins and states by compare-and-swap,
+    a writer brings accounting to the store in batches, a registry says that this replica is alive.
+    Made inside a running event loop.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        prefix: str,
+        replica: str,
+        session_timeout_seconds: float,
+        timings: Timings,
+        clock_ms: Callable[[], int],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._replica: Final = replica
+        self._timings = timings
+        self._clock_ms = clock_ms
+        self._timeout_ms = int(session_timeout_seconds * 1000)
+        self._running = RunningCalls()
+        self._members = Members(endpoints)
+        contact = Contact(retry_seconds=timings.retry, clock=time.monotonic)
+        self._store = EtcdStore(self._members, contact, timings)
+        layout = Layout(prefix)
+        self._mirror = Mirror(self._in_use)
+        self._leases = ExpiryLeases(self._store, session_timeout_seconds=session_timeout_seconds, clock_ms=clock_ms)
+        self._writer = Writer(self._mirror, self._store, self._leases, layout, timings, jitter=jitter)
+        self._sync = MirrorSync(self._mirror, layout, self._writer.wake)
+        self._watcher = Watcher(self._store, layout.root, layout.history, self._sync, timings, jitter=jitter)
+        self._transitions = Transitions(self._mirror, self._store, self._leases, layout, self._writer.wake)
+        self._registry = Registry(self._store, layout, replica, timings)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """See ``ProcessTable``."""
+        self._background("watch the process table", self._watcher.run())
+        self._background("write the process table", self._writer.run())
+        self._background("register the replica", self._registry.run())
+        self._background("keep running programs", self._keep_running())
+
+    async def close(self) -> None:
+        """See ``ProcessTable``. What could not be written in time is lost; the log of the caller should say so."""
+        try:
+            async with asyncio.timeout(self._timings.close):
+                await self.flush()
+                await self._registry.leave()
+        except (TimeoutError, StoreAway):
+            raise TableUnavailable(f"{self._mirror.pending} programs' accounting is not written") from None
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._transitions.close()
+            await self._leases.close()
+            await self._members.close()
+
+    def get(self, program: str) -> ProgramEntry | None:
+        """See ``ProcessTable``."""
+        return self._mirror.get(program)
+
+    def page(self, owner: str, after: str, limit: int) -> Sequence[ProgramEntry]:
+        """See ``ProcessTable``."""
+        return self._mirror.page(owner, after, limit)
+
+    def count(self) -> int:
+        """See ``ProcessTable``."""
+        return self._mirror.count()
+
+    async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
+        """See ``ProcessTable``."""
+        return await self._transitions.open(program, owner=owner, session=session, now_ms=now_ms)
+
+    async def pin(self, program: str, engine: str, *, expected: str | None) -> ProgramEntry:
+        """See ``ProcessTable``."""
+        return await self._transitions.pin(program, engine, expected=expected)
+
+    async def end(self, program: str) -> bool:
+        """See ``ProcessTable``."""
+        return await self._transitions.end(program)
+
+    def arrived(self, program: str, now_ms: int) -> None:
+        """See ``ProcessTable``. Costs a write of its own only once in each bucket of expiry leases."""
+        self._running.arrived(program)
+        entry = self._mirror.active(program)
+        if entry is None:
+            return
+        stored = self._mirror.stored(program).entry
+        due = stored is None or self._leases.bucket(now_ms) > self._leases.bucket(stored.last_activity_ms)
+        last_arrival_ms = max(entry.last_arrival_ms, now_ms)
+        self._mirror.note(msgspec.structs.replace(entry, last_arrival_ms=last_arrival_ms), dirty=due)
+        if due:
+            self._writer.wake()
+
+    def departed(self, program: str, now_ms: int) -> None:
+        """See ``ProcessTable``."""
+        self._running.departed(program)
+
+    def apply(self, record: CallRecord, now_ms: int) -> None:
+        """See ``ProcessTable``."""
+        program, life = split_engine_program(record.program)
+        entry = self._mirror.active(program)
+        if entry is not None and belongs(entry, life):
+            self._mirror.note(with_record(entry, record, now_ms))
+            self._writer.wake()
+
+    async def flush(self) -> None:
+        """See ``ProcessTable``."""
+        await self._writer.flush()
+
+    def live_replicas(self) -> frozenset[str]:
+        """See ``ProcessTable``."""
+        return self._sync.replicas | {self._replica}
+
+    def health(self) -> TableHealth:
+        """See ``ProcessTable``."""
+        contact = self._store.contact
+        broken = [f"{task.get_name()}: {task.exception()!r}" for task in self._tasks if _broke(task)]
+        return TableHealth(
+            loaded=self._sync.loaded,
+            connected=self._watcher.connected and not contact.away and not broken,
+            detail="; ".join(filter(None, (self._watcher.detail, contact.detail, *broken))),
+            revision=self._watcher.revision,
+            pending_updates=self._mirror.pending,
+            unreadable=self._mirror.unreadable,
+        )
+
+    def _background(self, name: str, work: Coroutine[None, None, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def _keep_running(self) -> None:
+        """Attaches programs whose calls run for long to a new expiry lease, once in each bucket."""
+        while True:
+            await asyncio.sleep(self._leases.bucket_seconds)
+            for program in self._running.programs():
+                entry = self._mirror.active(program)
+                if entry is not None:
+                    self._mirror.note(entry)
+            self._writer.wake()
+
+    def _in_use(self, entry: ProgramEntry) -> bool:
+        return entry.id in self._running or self._clock_ms() - entry.last_activity_ms < self._timeout_ms
+
+
+def _broke(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None

@@ -1,0 +1,173 @@
+"""The few operations that the table needs of etcd, each with a deadline and one way to fail."""
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Final, NoReturn, TypeVar
+
+import grpc
+import msgspec
+from etcd3aio._protobuf import Compare, LeaseKeepAliveRequest, RequestOp, TxnRequest
+from etcd3aio.errors import EtcdError
+from etcd3aio.kv import KVService, prefix_range_end
+
+from autellix_controller.table.channel import Member, Members
+from autellix_controller.table.contact import Contact
+from autellix_controller.table.timings import Timings
+
+#: Keys in one transaction; etcd's default bound is 128 operations.
+MAX_SWAPS: Final = 64
+_PAGE_KEYS: Final = 1000
+
+_T = TypeVar("_T")
+
+
+class StoreAway(Exception):
+    """The store did not answer, or refused for now. A write may have happened all the same: read before repeating."""
+
+
+class LeaseGone(Exception):
+    """A write named a lease that has expired; nothing was written."""
+
+
+class Compacted(Exception):
+    """The history that a read or watch asked for is gone."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A key's value and the revision that wrote it."""
+
+    key: bytes
+    data: bytes
+    revision: int
+
+
+class Swap(msgspec.Struct, frozen=True):
+    """Put ``data`` if the key is still as ``expected`` wrote it (0: if there is no such key)."""
+
+    key: bytes
+    expected: int
+    data: bytes
+    lease: int
+
+
+class Swapped(msgspec.Struct, frozen=True):
+    """Outcome of one swap; ``current`` is what stood in the way (None: the key is gone)."""
+
+    done: bool
+    current: Value | None = None
+
+
+class EtcdStore:
+    """Compare-and-swap, reads and leases on one etcd cluster."""
+
+    def __init__(self, members: Members, contact: Contact, timings: Timings) -> None:
+        self.members = members
+        self.contact = contact
+        self._timings = timings
+
+    async def swap(self, swaps: Sequence[Swap]) -> tuple[int, list[Swapped]]:
+        """Swaps at most MAX_SWAPS different keys in one transaction, each for itself: one that lost holds up no other.
+
+        Returns the transaction's revision and the outcomes in order. A repeat is harmless, since the first one moved
+        the revision it is guarded by. Raises StoreAway or LeaseGone.
+        """
+        member = self.members.current
+        operations = [RequestOp(request_txn=_guarded(swap)) for swap in swaps]
+        reply = await self._write(member, member.kv.txn([], operations, timeout=self._timings.call))
+        outcomes = []
+        for swap, response in zip(swaps, reply.responses, strict=True):
+            if response.response_txn.succeeded:
+                outcomes.append(Swapped(done=True))
+            else:
+                found = response.response_txn.responses[0].response_range.kvs
+                current = Value(swap.key, found[0].value, found[0].mod_revision) if found else None
+                outcomes.append(Swapped(done=False, current=current))
+        return reply.header.revision, outcomes
+
+    async def put(self, key: bytes, data: bytes, lease: int) -> None:
+        """Puts a key that has one writer only. Raises StoreAway or LeaseGone."""
+        member = self.members.current
+        await self._write(member, member.kv.put(key, data, lease, timeout=self._timings.call))
+
+    async def grant(self, ttl_seconds: int) -> int:
+        """A new lease. Raises StoreAway."""
+        member = self.members.current
+        reply = await self._write(member, member.lease.grant(ttl_seconds, timeout=self._timings.call))
+        return int(reply.ID)
+
+    async def read(self, key: bytes) -> tuple[int, Value | None]:
+        """The store's revision and the key's newest value, linearizable. Raises StoreAway."""
+        member = self.members.current
+        reply = await self._answer(member, member.kv.get(key, timeout=self._timings.call))
+        found = reply.kvs
+        value = Value(key, found[0].value, found[0].mod_revision) if found else None
+        return int(reply.header.revision), value
+
+    async def pages(self, prefix: bytes) -> AsyncIterator[tuple[int, list[Value]]]:
+        """All keys under the prefix as of one revision, in pages, each with that revision.
+
+        Raises StoreAway, or Compacted if the revision was compacted between two pages.
+        """
+        start, end, revision = prefix, prefix_range_end(prefix), 0
+        while True:
+            member = self.members.current
+            reply = await self._answer(
+                member,
+                member.kv.get(start, end, revision=revision, limit=_PAGE_KEYS, timeout=self._timings.list_page),
+            )
+            revision = revision or int(reply.header.revision)
+            values = [Value(kv.key, kv.value, kv.mod_revision) for kv in reply.kvs]
+            yield revision, values
+            if not reply.more:
+                return
+            start = values[-1].key + b"\0"
+
+    async def keep_alive(self, lease: int) -> bool:
+        """Renews a lease; False if it has expired. Raises StoreAway."""
+        member = self.members.current
+        call = member.keep_alive.LeaseKeepAlive(iter([LeaseKeepAliveRequest(ID=lease)]), timeout=self._timings.call)
+        try:
+            reply = await self._answer(member, call.read())
+        finally:
+            call.cancel()
+        return reply is not grpc.aio.EOF and reply.TTL > 0
+
+    async def revoke(self, lease: int) -> None:
+        """Ends a lease and deletes its keys. Raises StoreAway."""
+        member = self.members.current
+        await self._answer(member, member.lease.revoke(lease, timeout=self._timings.call))
+
+    async def _write(self, member: Member, call: Awaitable[_T]) -> _T:
+        try:
+            reply = await self._answer(member, call)
+        except StoreAway as error:
+            self.contact.failed(str(error))
+            raise
+        self.contact.succeeded()
+        return reply
+
+    async def _answer(self, member: Member, call: Awaitable[_T]) -> _T:
+        try:
+            return await call
+        except (EtcdError, grpc.aio.AioRpcError, TimeoutError) as error:
+            self._fail(member, error)
+
+    def _fail(self, member: Member, error: Exception) -> NoReturn:
+        cause = error if isinstance(error, grpc.aio.AioRpcError) else error.__cause__
+        if not isinstance(cause, grpc.aio.AioRpcError):
+            self.members.failed(member)
+            raise StoreAway(f"{member.endpoint}: no answer within the deadline") from error
+        details = cause.details() or ""
+        if cause.code() == grpc.StatusCode.NOT_FOUND and "lease not found" in details:
+            raise LeaseGone(details) from error
+        if cause.code() == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
+            raise Compacted(details) from error
+        self.members.failed(member)
+        raise StoreAway(f"{member.endpoint}: {cause.code().name}: {details}") from error
+
+
+def _guarded(swap: Swap) -> TxnRequest:
+    return TxnRequest(
+        compare=[Compare(result=Compare.EQUAL, target=Compare.MOD, key=swap.key, mod_revision=swap.expected)],
+        success=[KVService.txn_op_put(swap.key, swap.data, lease=swap.lease)],
+        failure=[KVService.txn_op_get(swap.key)],
+    )
