@@ -16,14 +16,11 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from autellix_engine.launcher import handover
 from autellix_engine.records.hub import RecordHub
 from autellix_engine.records.interface import RecordPublisher
 from autellix_wire import records as wire
 
-#: Names the socket file; set by the launcher for both processes.
-SOCKET_VARIABLE: Final = "AUTELLIX_RECORDS_SOCKET"
-#: Names the engine: the pod's name.
-NAME_VARIABLE: Final = "AUTELLIX_ENGINE_NAME"
 #: Most messages that wait in either direction, about 5 MB of records.
 QUEUE_MESSAGES: Final = 10_000
 #: Most ended programs that one step of the scheduler takes over.
@@ -58,9 +55,9 @@ def make_publisher(env: Mapping[str, str]) -> RecordPublisher:
 
     Call it in the process that will use it: neither end survives a fork.
     """
-    engine = env.get(NAME_VARIABLE) or sockets.gethostname()
+    engine = env.get(handover.ENGINE_NAME) or sockets.gethostname()
     incarnation = secrets.token_hex(8)
-    path = env.get(SOCKET_VARIABLE)
+    path = env.get(handover.RECORDS_SOCKET)
     if not path:
         return NullPublisher(engine, incarnation)
     return ChannelPublisher(path, engine, incarnation)

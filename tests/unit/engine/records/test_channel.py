@@ -12,6 +12,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from autellix_engine.launcher import handover
 from autellix_engine.records import channel
 from autellix_engine.records.channel import (
     ChannelPublisher,
@@ -243,7 +244,7 @@ def test_a_fork_leaves_the_scheduler_its_channel(path: Path) -> None:
 
 
 def _publish_one(path: str) -> None:
-    publisher = make_publisher({channel.SOCKET_VARIABLE: path, channel.NAME_VARIABLE: "spawned"})
+    publisher = make_publisher({handover.RECORDS_SOCKET: path, handover.ENGINE_NAME: "spawned"})
     publisher.publish(record(publisher))
     publisher.close()
 
@@ -261,7 +262,7 @@ async def test_a_spawned_process_publishes_by_its_environment_alone(path: Path) 
 
 
 def test_without_a_socket_records_are_numbered_and_go_nowhere() -> None:
-    publisher = make_publisher({channel.NAME_VARIABLE: "engine-0"})
+    publisher = make_publisher({handover.ENGINE_NAME: "engine-0"})
     assert isinstance(publisher, NullPublisher)
     assert publisher.engine == "engine-0"
     publisher.publish(record(publisher))

@@ -1,0 +1,80 @@
+"""The engine's own API as an endpoint plugin of vLLM.
+
+vLLM loads it because the launcher names it in ``VLLM_PLUGINS``. Its routes are guarded like all others, by the
+middleware in ``autellix_engine.api.auth``.
+"""
+
+import asyncio
+import atexit
+import logging
+import os
+from argparse import Namespace
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI
+from prometheus_client import REGISTRY
+from starlette.datastructures import State
+
+from autellix_engine.api.metrics import EngineMetrics
+from autellix_engine.api.routes import EngineApi, router
+from autellix_engine.launcher import handover
+from autellix_engine.records.channel import ChannelReceiver
+from autellix_engine.records.hub import RecordHub
+
+#: How long the API server waits for the scheduler's first word. The scheduler was made before, so this is a moment.
+ANNOUNCEMENT_SECONDS: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class EngineNotPrepared(RuntimeError):
+    """vLLM runs our API, but not our scheduler or not our launcher; the message says what to do."""
+
+
+class AutellixEndpoints:
+    """The plugin, as vLLM's ``EndpointPlugin`` protocol wants it."""
+
+    name = "autellix"
+    required_tasks = None
+
+    def __init__(self) -> None:
+        self._receiving: asyncio.Task[None] | None = None
+
+    def attach_router(self, app: FastAPI) -> None:
+        """Adds the routes."""
+        app.include_router(router)
+
+    async def init_state(self, engine_client: Any, state: State, args: Namespace) -> None:
+        """Opens the record channel, and waits until the scheduler has said who it is. Raises EngineNotPrepared."""
+        socket = os.environ.get(handover.RECORDS_SOCKET)
+        if engine_client is None or not socket:
+            raise EngineNotPrepared("Start the engine by: python3 -m autellix_engine serve")
+        settings = handover.scheduling_settings(engine_client.vllm_config.additional_config)
+        hub = RecordHub(settings.policy, EngineMetrics(REGISTRY))
+        receiver = ChannelReceiver(socket, hub)
+        atexit.register(_clean_up, Path(socket))  # vLLM gives a plugin no hook for the end
+        self._receiving = asyncio.create_task(receiver.run(), name="autellix-records")
+        self._receiving.add_done_callback(_log_end)
+        try:
+            async with asyncio.timeout(ANNOUNCEMENT_SECONDS):
+                await hub.announced.wait()
+        except TimeoutError:
+            raise EngineNotPrepared(
+                f"The scheduler has not announced itself within {ANNOUNCEMENT_SECONDS:g} s: "
+                "is --scheduler-cls autellix_engine.scheduler.ProgramScheduler?"
+            ) from None
+        state.autellix = EngineApi(hub, receiver.end_program, stopping=lambda: bool(state.server.should_exit))
+
+
+def _clean_up(socket: Path) -> None:
+    """Removes the socket, and its folder if that was made for it alone, as the launcher does."""
+    socket.unlink(missing_ok=True)
+    with suppress(OSError):
+        socket.parent.rmdir()
+
+
+def _log_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("Call records are no longer received.", exc_info=error)

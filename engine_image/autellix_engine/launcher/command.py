@@ -1,0 +1,111 @@
+"""The command that the launcher becomes: ``vllm serve`` with our scheduler, API and guard."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from autellix_engine.api.auth import AuthSettings, InvalidAuthSettings
+from autellix_engine.launcher import handover
+from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments
+from autellix_engine.policy.settings import InvalidSettings, SchedulingSettings
+
+#: The one version whose inner workings the scheduler relies on; a local part such as ``+cpu`` makes no difference.
+SUPPORTED_VLLM: Final = "0.32.0"
+SCHEDULER: Final = "autellix_engine.scheduler.ProgramScheduler"
+GUARD: Final = "autellix_engine.api.auth.EngineKeyMiddleware"
+#: Name of our entry point among vLLM's endpoint plugins.
+PLUGIN: Final = "autellix"
+DEFAULT_DRAIN_SECONDS: Final = 30
+MAX_DRAIN_SECONDS: Final = 24 * 3600
+#: A longer path does not fit into a socket address.
+MAX_SOCKET_PATH_BYTES: Final = 107
+
+#: Variables that would make vLLM another server than the one the system relies on, and why.
+_REFUSED_VARIABLES: Final = {
+    "VLLM_API_KEY": f"unset it: the engine's key comes from {handover.ENGINE_KEY}",
+    "VLLM_USE_RUST_FRONTEND": "unset it: that server knows neither our API nor our guard",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to execute."""
+
+    arguments: list[str]
+    environment: dict[str, str] = field(repr=False)
+    notes: list[str]
+    """What whoever starts the engine should know, one line each."""
+
+
+def check_vllm(version: str | None) -> None:
+    """Raises InvalidArguments unless the installed vLLM (None: there is none) is the supported one."""
+    if version is None:
+        raise InvalidArguments(f"vLLM is not installed; this engine needs vllm=={SUPPORTED_VLLM}")
+    if version.partition("+")[0] != SUPPORTED_VLLM:
+        raise InvalidArguments(f"vLLM {version} is installed; this engine supports vllm=={SUPPORTED_VLLM} alone")
+
+
+def build_command(given: ServeArguments, env: Mapping[str, str], socket: str, other_plugins: Iterable[str]) -> Command:
+    """The command for these arguments and this environment.
+
+    ``socket`` is the path of the record channel, ``other_plugins`` are the names of the vLLM plugins that would load
+    if nothing named any. Raises InvalidArguments.
+    """
+    for name, reason in _REFUSED_VARIABLES.items():
+        if env.get(name):
+            raise InvalidArguments(f"{name}: {reason}")
+    if len(socket.encode()) > MAX_SOCKET_PATH_BYTES:
+        raise InvalidArguments(f"TMPDIR: too long a path for a socket: {socket}")
+    try:
+        settings = SchedulingSettings.parse(given.scheduling)
+    except InvalidSettings as error:
+        raise InvalidArguments(f"--{error}") from error
+    guard, notes = _guard(given, env)
+    arguments = [
+        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", given.model),
+        *("--scheduler-cls", SCHEDULER),
+        *("--additional-config", json.dumps(handover.additional_config(settings))),
+        *("--shutdown-timeout", str(_drain_seconds(env))),
+        *guard,
+        *given.passed_on,
+    ]
+    environment = {
+        **env,
+        handover.RECORDS_SOCKET: socket,
+        handover.OPEN_METRICS: "true" if given.open_metrics else "false",
+        "VLLM_PLUGINS": _plugins(env, other_plugins),
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    return Command(arguments, environment, notes)
+
+
+def _guard(given: ServeArguments, env: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    if handover.ENGINE_KEY in env:
+        try:
+            AuthSettings(env[handover.ENGINE_KEY])
+        except InvalidAuthSettings as error:
+            raise InvalidArguments(str(error)) from error
+        return ["--middleware", GUARD], []
+    if not given.loopback_only:
+        raise InvalidArguments(
+            f"{handover.ENGINE_KEY}: not set; without a key an engine may listen on a loopback address only, "
+            "such as --host 127.0.0.1"
+        )
+    return [], [f"{handover.ENGINE_KEY} is not set: every process on this machine can use the engine"]
+
+
+def _drain_seconds(env: Mapping[str, str]) -> int:
+    text = env.get(handover.DRAIN_SECONDS, str(DEFAULT_DRAIN_SECONDS))
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_DRAIN_SECONDS):
+        raise InvalidArguments(
+            f"{handover.DRAIN_SECONDS}: {text!r} is not a whole number from 0 to {MAX_DRAIN_SECONDS}"
+        )
+    return int(text)
+
+
+def _plugins(env: Mapping[str, str], other_plugins: Iterable[str]) -> str:
+    """vLLM loads our API only if it is named, and then nothing that is not."""
+    named = env["VLLM_PLUGINS"].split(",") if "VLLM_PLUGINS" in env else other_plugins
+    return ",".join(dict.fromkeys([PLUGIN, *(name.strip() for name in named if name.strip())]))
