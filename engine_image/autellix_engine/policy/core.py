@@ -369,4 +369,4 @@ class Core:
             assert self._programs.get(call.program.id) is call.program
         assert len(self._waiting) == sum(c.queued for c in self._calls.values())
         assert len(self._running) == sum(c.state is CallState.RUNNING for c in self._calls.values())
-        assert {p.id: p.active for p in self._programs if p.active} == dict(active)
+        assert {p.id: p.active for p in self._programs.active()} == dict(active)

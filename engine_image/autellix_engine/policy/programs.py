@@ -63,29 +63,28 @@ class ProgramTable:
     def __init__(self, *, idle_ms: float, limit: int) -> None:
         self._idle_ms = idle_ms
         self._limit = limit
-        self._programs: dict[str, Program] = {}
+        self._active: dict[str, Program] = {}
         self._idle: OrderedDict[str, Program] = OrderedDict()  # in order of ``idle_since``
         self.expired = 0
         self.evicted = 0
 
     def __len__(self) -> int:
-        return len(self._programs)
+        return len(self._active) + len(self._idle)
 
-    def __iter__(self) -> Iterator[Program]:
-        return iter(self._programs.values())
+    def active(self) -> Iterator[Program]:
+        """Programs with calls in the engine."""
+        return iter(self._active.values())
 
     def get(self, program_id: str) -> Program | None:
-        return self._programs.get(program_id)
+        """The program, if it is known."""
+        return self._active.get(program_id) or self._idle.get(program_id)
 
     def enter(self, program_id: str) -> Program:
         """The program, made if unknown, with one more active call."""
-        program = self._programs.get(program_id)
+        program = self._active.get(program_id)
         if program is None:
-            while len(self._programs) >= self._limit and self._idle:
-                self._forget(next(iter(self._idle.values())))
-                self.evicted += 1
-            program = self._programs[program_id] = Program(program_id)
-        self._idle.pop(program_id, None)
+            program = self._idle.pop(program_id, None) or self._make(program_id)
+            self._active[program_id] = program
         program.active += 1
         return program
 
@@ -93,37 +92,35 @@ class ProgramTable:
         """One of the program's calls has ended."""
         program.active -= 1
         if program.active == 0:
-            program.idle_since = now
-            if program.forget:
-                self._forget(program)
-            else:
+            del self._active[program.id]
+            if not program.forget:
+                program.idle_since = now
                 self._idle[program.id] = program
 
     def end(self, program_id: str) -> None:
         """The program is over: it goes at once, or with the last of its calls that are still here."""
-        program = self._programs.get(program_id)
+        self._idle.pop(program_id, None)
+        program = self._active.get(program_id)
         if program is not None:
             program.forget = True
-            if program.active == 0:
-                self._forget(program)
 
     def expire(self, now: float) -> None:
         """Forgets what has been idle for too long."""
-        while self._idle:
-            oldest = next(iter(self._idle.values()))
-            if now - oldest.idle_since < self._idle_ms:
-                return
-            self._forget(oldest)
+        while self._idle and now - next(iter(self._idle.values())).idle_since >= self._idle_ms:
+            self._idle.popitem(last=False)
             self.expired += 1
 
     def check_integrity(self) -> None:
         """Raises AssertionError if the table contradicts itself."""
-        assert {p.id for p in self._programs.values() if p.active == 0} == set(self._idle)
-        assert all(p.active >= 0 for p in self._programs.values())
+        assert not self._active.keys() & self._idle.keys()
+        assert all(p.active > 0 for p in self._active.values())
+        assert all(p.active == 0 and not p.forget for p in self._idle.values())
         since = [p.idle_since for p in self._idle.values()]
         assert since == sorted(since)
-        assert len(self._programs) <= max(self._limit, sum(p.active > 0 for p in self._programs.values()))
+        assert len(self) <= max(self._limit, len(self._active))
 
-    def _forget(self, program: Program) -> None:
-        del self._programs[program.id]
-        self._idle.pop(program.id, None)
+    def _make(self, program_id: str) -> Program:
+        while len(self) >= self._limit and self._idle:
+            self._idle.popitem(last=False)
+            self.evicted += 1
+        return Program(program_id)

@@ -19,7 +19,6 @@ def snapshot(core: Core, now: float, limit: int = LIMIT) -> dict[str, object]:
     from the most served.
     """
     running = list(core.running())[-limit:][::-1]
-    active = (program for program in core.programs if program.active)
     return {
         "settings": core.settings.model_dump(mode="json"),
         "waiting_by_level": list(core.waiting_by_level()),
@@ -30,7 +29,10 @@ def snapshot(core: Core, now: float, limit: int = LIMIT) -> dict[str, object]:
         "counts": dict(core.counts),
         "running": [_call(call, now) for call in running],
         "waiting": [_call(call, now) for call in itertools.islice(core.waiting(), limit)],
-        "active_programs": [_program(p) for p in heapq.nlargest(limit, active, key=lambda p: (p.service_ms, p.id))],
+        "active_programs": [
+            _program(program)
+            for program in heapq.nlargest(limit, core.programs.active(), key=lambda p: (p.service_ms, p.id))
+        ],
     }
 
 

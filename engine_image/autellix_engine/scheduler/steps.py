@@ -1,0 +1,37 @@
+"""How long the executor worked on each step."""
+
+from collections import deque
+
+
+class StepClock:
+    """Turns the begin and end of steps into executor time, in milliseconds on the caller's clock.
+
+    Steps end in the order in which they began, but with asynchronous scheduling a step begins before its predecessor
+    has ended. The executor works on one at a time, so a step's time counts from its begin or from the end of its
+    predecessor, whichever is later: no moment is charged to two steps.
+    """
+
+    def __init__(self) -> None:
+        self._begun: deque[tuple[object, float]] = deque()
+        self._last_end = float("-inf")
+
+    def begin(self, step: object, now: float) -> None:
+        """The step was handed to the executor."""
+        self._begun.append((step, now))
+
+    def end(self, step: object, now: float) -> float:
+        """The step's output is here; returns its executor time, 0 if it never began. Steps before it are dropped."""
+        elapsed = 0.0
+        while self._begun:
+            begun, since = self._begun.popleft()
+            if begun is step:
+                elapsed = max(0.0, now - max(since, self._last_end))
+                break
+        self._last_end = now
+        return elapsed
+
+    def elapsed(self, now: float) -> float:
+        """Executor time so far of the step that the executor works on; 0 if there is none."""
+        if not self._begun:
+            return 0.0
+        return max(0.0, now - max(self._begun[0][1], self._last_end))
