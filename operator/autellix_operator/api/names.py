@@ -1,0 +1,98 @@
+"""Names and labels of what belongs to a cluster. They are part of the contract with controllers, engines and users."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from autellix_operator.api.spec import GROUP, KIND, VERSION
+
+#: Owner of the fields we apply. Part of what is stored in the cluster: changing it would orphan them.
+FIELD_MANAGER: Final = "autellix-operator"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+CLUSTER_LABEL: Final = f"{GROUP}/cluster"
+#: On the pods that read the engine key: they start anew when it changes.
+KEY_DIGEST_ANNOTATION: Final = f"{GROUP}/engine-key-digest"
+#: Key of the Secret that holds the engine key.
+ENGINE_KEY: Final = "api-key"
+
+
+class Component(StrEnum):
+    """The parts of a cluster."""
+
+    ENGINE = "engine"
+    CONTROLLER = "controller"
+    ETCD = "etcd"
+
+
+class Key(NamedTuple):
+    """What names a cluster: the unit of work of the operator."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Identity of an AutellixCluster, and the names of its children."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, resource: Mapping[str, Any]) -> "Cluster":
+        """The identity of a live resource."""
+        metadata = resource["metadata"]
+        return cls(metadata["namespace"], metadata["name"], metadata["uid"])
+
+    def child(self, component: Component) -> str:
+        """Name of the objects of a component."""
+        return f"{self.name}-{component}"
+
+    @property
+    def service(self) -> str:
+        """Name of the Service that clients use."""
+        return self.name
+
+    @property
+    def engine_key_secret(self) -> str:
+        """Name of the Secret with which controllers are let in by engines."""
+        return f"{self.name}-engine-key"
+
+    def selector(self, component: Component) -> dict[str, str]:
+        """Labels that select the pods of a component. Never changes: selectors of workloads are immutable."""
+        return {
+            "app.kubernetes.io/name": "autellix",
+            "app.kubernetes.io/instance": self.name,
+            COMPONENT_LABEL: component,
+        }
+
+    def labels(self, component: Component) -> dict[str, str]:
+        """Labels of an object of a component."""
+        return {**self.selector(component), MANAGED_BY_LABEL: FIELD_MANAGER, CLUSTER_LABEL: self.name}
+
+    def owner_reference(self) -> dict[str, Any]:
+        """Makes an object go when the cluster goes."""
+        return {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def metadata(self, component: Component, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Metadata of a child: name, labels, owner."""
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": self.labels(component),
+            **({"annotations": dict(annotations)} if annotations else {}),
+            "ownerReferences": [self.owner_reference()],
+        }

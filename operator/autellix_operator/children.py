@@ -1,0 +1,84 @@
+"""The live children of one cluster: whose they are, how they are written, which of them have to go."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from autellix_operator.api.names import CLUSTER_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, Cluster
+from autellix_operator.api.spec import KIND
+from autellix_operator.kube.applier import OBSERVED, OWNED, Applier, NotFound, Object, Resource
+
+_RESOURCES: Final = {resource.kind: resource for resource in OWNED}
+
+
+class ForeignObject(Exception):
+    """An object that is not ours has a name that we need."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name} exists and does not belong to this cluster: rename the cluster, or remove it")
+
+
+class Leftover(Exception):
+    """An object of a deleted cluster of the same name is still there; garbage collection will remove it."""
+
+
+class Children:
+    """The children of a cluster as they were when they were read, and the ways to change them."""
+
+    def __init__(self, applier: Applier, cluster: Cluster, found: dict[Resource, dict[str, Object]]) -> None:
+        self._applier = applier
+        self._cluster = cluster
+        self._found = found
+
+    @classmethod
+    async def read(cls, applier: Applier, cluster: Cluster) -> "Children":
+        """Reads them by their labels."""
+        labels = {CLUSTER_LABEL: cluster.name, MANAGED_BY_LABEL: FIELD_MANAGER}
+        resources = (*OWNED, *OBSERVED)
+        lists = await asyncio.gather(*(applier.list(each, cluster.namespace, labels) for each in resources))
+        found = {
+            resource: {item["metadata"]["name"]: item for item in items}
+            for resource, items in zip(resources, lists, strict=True)
+        }
+        return cls(applier, cluster, found)
+
+    def all(self, resource: Resource) -> list[Object]:
+        """The children of one kind, others' that carry our labels left out only where we would change them."""
+        return list(self._found[resource].values())
+
+    async def find(self, resource: Resource, name: str) -> Object | None:
+        """Our object of this name; None if there is none. Raises ForeignObject or Leftover if another has the name."""
+        live = self._found[resource].get(name)
+        if live is None:
+            try:
+                # An object without our labels is not in the list, and still has the name.
+                live = await self._applier.get(resource, self._cluster.namespace, name)
+            except NotFound:
+                return None
+        owner = _controller(live)
+        if owner.get("uid") == self._cluster.uid:
+            return live
+        if owner.get("kind") == KIND and owner.get("name") == self._cluster.name:
+            raise Leftover(name)
+        raise ForeignObject(resource.kind, name)
+
+    async def apply(self, manifest: dict[str, Any]) -> Object:
+        """Applies an object; gives it as it is then. Raises ForeignObject, Leftover or ApiError."""
+        resource = _RESOURCES[manifest["kind"]]
+        await self.find(resource, manifest["metadata"]["name"])
+        return await self._applier.apply(resource, manifest)
+
+    async def remove_all_but(self, desired: Iterable[Object]) -> None:
+        """Removes our objects that are not desired (any more)."""
+        wanted = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in desired}
+        for resource in OWNED:
+            for name, live in self._found[resource].items():
+                metadata = live["metadata"]
+                ours = _controller(live).get("uid") == self._cluster.uid
+                if ours and (resource.kind, name) not in wanted and "deletionTimestamp" not in metadata:
+                    await self._applier.delete(resource, self._cluster.namespace, name, metadata["uid"])
+
+
+def _controller(live: Object) -> Object:
+    owners = live["metadata"].get("ownerReferences", ())
+    return next((owner for owner in owners if owner.get("controller")), {})

@@ -1,0 +1,39 @@
+"""Who the pods are and what they may do: service accounts, and the one right that controllers need."""
+
+from typing import Any
+
+from autellix_operator.api.names import Cluster, Component
+
+
+def service_account(cluster: Cluster, component: Component) -> dict[str, Any]:
+    """The ServiceAccount of a component's pods."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": cluster.metadata(component, cluster.child(component)),
+        "automountServiceAccountToken": False,
+    }
+
+
+def controller_role(cluster: Cluster) -> dict[str, Any]:
+    """Lets controllers find engines."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": cluster.metadata(Component.CONTROLLER, cluster.child(Component.CONTROLLER)),
+        "rules": [
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+        ],
+    }
+
+
+def controller_role_binding(cluster: Cluster) -> dict[str, Any]:
+    """Gives controllers their Role."""
+    name = cluster.child(Component.CONTROLLER)
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": cluster.metadata(Component.CONTROLLER, name),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": cluster.namespace}],
+    }

@@ -1,0 +1,128 @@
+"""The controllers: a Deployment and the Service that clients use."""
+
+from typing import Any, Final
+
+from autellix_operator.api.names import ENGINE_KEY, KEY_DIGEST_ANNOTATION, Cluster, Component
+from autellix_operator.api.spec import Spec
+from autellix_operator.desired import pods
+from autellix_operator.desired.etcd import client_addresses
+from autellix_operator.desired.template import merge_pod_template
+
+PORT: Final = 8080
+#: Between a pod's removal from the Service and the end of its listening: routers need a moment to notice.
+_LEAVE_SECONDS: Final = 5
+#: Streams that run when a controller stops get this long to end.
+_GRACE_SECONDS: Final = 120
+_KEYS_FOLDER: Final = "/etc/autellix/api-keys"
+
+
+def controller_deployment(cluster: Cluster, spec: Spec, image: str, key_digest: str) -> dict[str, Any]:
+    """The Deployment. ``key_digest`` stands for the engine key: new pods when it changes. Raises InvalidSpec."""
+    controller = spec.controller
+    selector = cluster.selector(Component.CONTROLLER)
+    keys = controller.api_keys_secret_ref
+    template = {
+        "metadata": {
+            "labels": cluster.labels(Component.CONTROLLER),
+            "annotations": {KEY_DIGEST_ANNOTATION: key_digest, "kubectl.kubernetes.io/default-container": "controller"},
+        },
+        "spec": {
+            "serviceAccountName": cluster.child(Component.CONTROLLER),
+            # The only pods with a token: controllers find engines by watching EndpointSlices.
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            "securityContext": pods.POD_SECURITY,
+            "terminationGracePeriodSeconds": _LEAVE_SECONDS + _GRACE_SECONDS,
+            "topologySpreadConstraints": pods.spread(selector),
+            "containers": [_container(cluster, spec, image)],
+            "volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                *(
+                    [
+                        {
+                            "name": "api-keys",
+                            "secret": {"secretName": keys.name, "items": [{"key": keys.key, "path": "keys"}]},
+                        }
+                    ]
+                    if keys
+                    else []
+                ),
+            ],
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": cluster.metadata(Component.CONTROLLER, cluster.child(Component.CONTROLLER)),
+        "spec": {
+            "replicas": controller.replicas,
+            "selector": {"matchLabels": selector},
+            # The endpoint keeps all its capacity while controllers are replaced: they are small.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": merge_pod_template(
+                template, controller.template, container="controller", field="spec.controller.template"
+            ),
+        },
+    }
+
+
+def client_service(cluster: Cluster, spec: Spec) -> dict[str, Any]:
+    """The Service that clients use."""
+    service = spec.controller.service
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": cluster.metadata(Component.CONTROLLER, cluster.service, service.annotations),
+        "spec": {
+            "type": service.type,
+            "selector": cluster.selector(Component.CONTROLLER),
+            "ports": [{"name": "http", "port": service.port, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def endpoint(cluster: Cluster, spec: Spec) -> str:
+    """URL of the endpoint inside Kubernetes, for clients of the OpenAI API."""
+    port = spec.controller.service.port
+    return f"http://{cluster.service}.{cluster.namespace}.svc{'' if port == 80 else f':{port}'}/v1"
+
+
+def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
+    keys = spec.controller.api_keys_secret_ref
+    return {
+        "name": "controller",
+        "image": image,
+        "imagePullPolicy": spec.controller.image_pull_policy,
+        "env": _environment(cluster, spec),
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "startupProbe": pods.http_probe("/healthz", "http", period=1, failures=60),
+        "livenessProbe": pods.http_probe("/healthz", "http", period=10, failures=6, timeout=5),
+        "readinessProbe": pods.http_probe("/readyz", "http", period=2, failures=3),
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": pods.CONTAINER_SECURITY,
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            *([{"name": "api-keys", "mountPath": _KEYS_FOLDER, "readOnly": True}] if keys else []),
+        ],
+    }
+
+
+def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
+    prefix = "AUTELLIX_CONTROLLER_"
+    access = (
+        pods.literal(f"{prefix}API_KEYS_FILE", f"{_KEYS_FOLDER}/keys")
+        if spec.controller.api_keys_secret_ref
+        else pods.literal(f"{prefix}ALLOW_ANONYMOUS", "true")
+    )
+    return [
+        pods.literal(f"{prefix}LISTEN", f"0.0.0.0:{PORT}"),
+        pods.literal(f"{prefix}TABLE", "etcd://" + ",".join(client_addresses(cluster, spec.process_table.etcd))),
+        pods.literal(f"{prefix}TABLE_PREFIX", f"/autellix/{cluster.namespace}/{cluster.name}"),
+        pods.literal(f"{prefix}ENGINES", f"kubernetes://{cluster.namespace}/{cluster.child(Component.ENGINE)}"),
+        pods.pod_name(f"{prefix}REPLICA"),
+        pods.literal(f"{prefix}LOCALITY_THRESHOLD_TOKENS", str(spec.routing.locality_threshold_tokens)),
+        pods.literal(f"{prefix}SESSION_TIMEOUT_SECONDS", str(spec.controller.session_timeout_seconds)),
+        access,
+        pods.from_secret("AUTELLIX_ENGINE_KEY", cluster.engine_key_secret, ENGINE_KEY),
+    ]

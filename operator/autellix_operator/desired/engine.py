@@ -1,0 +1,157 @@
+"""The engines: a Deployment, the headless Service by which controllers find them, their ServiceAccount."""
+
+import json
+from typing import Any, Final
+
+from autellix_operator.api.names import ENGINE_KEY, KEY_DIGEST_ANNOTATION, Cluster, Component
+from autellix_operator.api.spec import Spec
+from autellix_operator.desired import pods
+from autellix_operator.desired.template import merge_pod_template
+
+PORT: Final = 8000
+_PROBE_PERIOD_SECONDS: Final = 5
+#: After the drain: vLLM ends what is left and frees the devices.
+_STOP_SECONDS: Final = 30
+
+
+def engine_deployment(cluster: Cluster, spec: Spec, image: str, key_digest: str) -> dict[str, Any]:
+    """The Deployment. ``key_digest`` stands for the engine key: new pods when it changes. Raises InvalidSpec."""
+    engine = spec.engine
+    selector = cluster.selector(Component.ENGINE)
+    template = {
+        "metadata": {
+            "labels": cluster.labels(Component.ENGINE),
+            "annotations": {KEY_DIGEST_ANNOTATION: key_digest, "kubectl.kubernetes.io/default-container": "engine"},
+        },
+        "spec": {
+            "serviceAccountName": cluster.child(Component.ENGINE),
+            "automountServiceAccountToken": False,
+            # Names of Services as environment variables would only fill the environment that vLLM reads its settings
+            # from.
+            "enableServiceLinks": False,
+            "securityContext": pods.POD_SECURITY,
+            "terminationGracePeriodSeconds": engine.drain_seconds + _STOP_SECONDS,
+            "topologySpreadConstraints": pods.spread(selector),
+            "containers": [_container(cluster, spec, image)],
+            "volumes": [
+                {"name": "scratch", "emptyDir": {}},
+                {"name": "tmp", "emptyDir": {}},
+                # Workers of one engine exchange tensors through shared memory; the container runtime gives 64 MiB.
+                {"name": "shm", "emptyDir": {"medium": "Memory"}},
+            ],
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": cluster.metadata(Component.ENGINE, cluster.child(Component.ENGINE)),
+        "spec": {
+            "replicas": engine.replicas,
+            "selector": {"matchLabels": selector},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": engine.update.max_surge, "maxUnavailable": engine.update.max_unavailable},
+            },
+            # A model may take longer to load than the ten minutes after which Kubernetes calls a Deployment stuck.
+            "progressDeadlineSeconds": engine.startup_timeout_seconds + 600,
+            "template": merge_pod_template(template, engine.template, container="engine", field="spec.engine.template"),
+        },
+    }
+
+
+def engine_service(cluster: Cluster) -> dict[str, Any]:
+    """The headless Service: its EndpointSlices list the engines. Those not ready are listed as such."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": cluster.metadata(Component.ENGINE, cluster.child(Component.ENGINE)),
+        "spec": {
+            "clusterIP": "None",
+            "selector": cluster.selector(Component.ENGINE),
+            "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def engine_arguments(spec: Spec) -> list[str]:
+    """Arguments of the engine's program."""
+    model, engine = spec.model, spec.engine
+    arguments = ["serve", "--model", model.name, "--served-model-name", model.public_name]
+    arguments += ["--host", "0.0.0.0", "--port", str(PORT), "--scheduling", scheduling_json(spec)]
+    if model.revision is not None:
+        arguments += ["--revision", model.revision]
+    if engine.max_model_length is not None:
+        arguments += ["--max-model-len", str(engine.max_model_length)]
+    if engine.max_sequences is not None:
+        arguments += ["--max-num-seqs", str(engine.max_sequences)]
+    if engine.devices > 1:
+        arguments += ["--tensor-parallel-size", str(engine.devices)]
+    if engine.gpu_memory_utilization_percent is not None:
+        arguments += ["--gpu-memory-utilization", f"0.{engine.gpu_memory_utilization_percent:02d}"]
+    return [*arguments, *engine.extra_args]
+
+
+def scheduling_json(spec: Spec) -> str:
+    """The scheduler's settings as the engine takes them."""
+    scheduling = spec.scheduling
+    settings: dict[str, Any] = {
+        "policy": scheduling.policy.lower(),
+        "queue_bounds_ms": scheduling.queue_bounds_milliseconds,
+        "starvation_ratio": scheduling.starvation_ratio_percent / 100,
+        "starvation_floor_ms": scheduling.starvation_floor_milliseconds,
+        "steps_per_decision": scheduling.steps_per_decision,
+        "spare_calls": scheduling.spare_calls,
+        "max_preemptions_per_step": scheduling.max_preemptions_per_step,
+        "min_run_ms": scheduling.minimum_run_milliseconds,
+        # An engine that forgot a program before the controllers do would take it for a new one.
+        "program_idle_seconds": scheduling.program_idle_seconds or spec.controller.session_timeout_seconds,
+        "max_programs": scheduling.max_programs,
+    }
+    if scheduling.quanta_milliseconds is not None:
+        settings["quanta_ms"] = scheduling.quanta_milliseconds
+    return json.dumps(settings, separators=(",", ":"))
+
+
+def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
+    engine = spec.engine
+    drain = ["python3", "-m", "autellix_engine", "drain", "--deadline-seconds", str(engine.drain_seconds)]
+    container: dict[str, Any] = {
+        "name": "engine",
+        "image": image,
+        "imagePullPolicy": engine.image_pull_policy,
+        "args": engine_arguments(spec),
+        "env": _environment(cluster, spec),
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "startupProbe": pods.http_probe(
+            "/health",
+            "http",
+            period=_PROBE_PERIOD_SECONDS,
+            failures=-(-engine.startup_timeout_seconds // _PROBE_PERIOD_SECONDS),
+        ),
+        # Loaded engines answer late: leave them in until they have been silent for a while.
+        "readinessProbe": pods.http_probe("/health", "http", period=_PROBE_PERIOD_SECONDS, failures=3, timeout=5),
+        "lifecycle": {"preStop": {"exec": {"command": drain}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": pods.CONTAINER_SECURITY,
+        "volumeMounts": [
+            {"name": "scratch", "mountPath": "/scratch"},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+    if engine.gpu:
+        container["resources"] = {"limits": {engine.gpu.resource_name: str(engine.gpu.count)}}
+    return container
+
+
+def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
+    token = spec.model.token_secret_ref
+    return [
+        pods.from_secret("AUTELLIX_ENGINE_KEY", cluster.engine_key_secret, ENGINE_KEY),
+        pods.pod_name("AUTELLIX_ENGINE_NAME"),
+        pods.literal("AUTELLIX_DRAIN_SECONDS", str(spec.engine.drain_seconds)),
+        pods.literal("HOME", "/scratch"),
+        pods.literal("TMPDIR", "/tmp"),
+        pods.literal("HF_HOME", "/scratch/huggingface"),
+        *([pods.from_secret("HF_TOKEN", token.name, token.key)] if token else []),
+    ]

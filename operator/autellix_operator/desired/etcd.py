@@ -1,0 +1,136 @@
+"""The process table's etcd: a StatefulSet with a claim for each member, its headless Service, its ServiceAccount."""
+
+from typing import Any, Final
+
+from autellix_operator.api.names import Cluster, Component
+from autellix_operator.api.spec import Etcd, ManagedEtcd, size_in_bytes
+from autellix_operator.desired import pods
+
+CLIENT_PORT: Final = 2379
+PEER_PORT: Final = 2380
+_DATA: Final = "/var/lib/etcd"
+#: etcd advises against more.
+_MAX_QUOTA_BYTES: Final = 8 << 30
+
+
+def etcd_stateful_set(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any]:
+    """The StatefulSet."""
+    selector = cluster.selector(Component.ETCD)
+    name = cluster.child(Component.ETCD)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": cluster.metadata(Component.ETCD, name),
+        "spec": {
+            "replicas": etcd.replicas,
+            "serviceName": name,
+            "selector": {"matchLabels": selector},
+            # Members find one another before any of them is ready.
+            "podManagementPolicy": "Parallel",
+            # The table is of use to this cluster alone: its volumes go with it.
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+            "template": {
+                "metadata": {
+                    "labels": cluster.labels(Component.ETCD),
+                    "annotations": {"kubectl.kubernetes.io/default-container": "etcd"},
+                },
+                "spec": {
+                    "serviceAccountName": name,
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "securityContext": pods.POD_SECURITY,
+                    "terminationGracePeriodSeconds": 30,
+                    "topologySpreadConstraints": pods.spread(selector),
+                    "containers": [_container(cluster, etcd, image)],
+                },
+            },
+            "volumeClaimTemplates": [_claim(cluster, etcd)],
+        },
+    }
+
+
+def etcd_service(cluster: Cluster) -> dict[str, Any]:
+    """The headless Service that gives members their names, ready or not."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": cluster.metadata(Component.ETCD, cluster.child(Component.ETCD)),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": cluster.selector(Component.ETCD),
+            "ports": [
+                {"name": "client", "port": CLIENT_PORT, "targetPort": "client", "protocol": "TCP"},
+                {"name": "peer", "port": PEER_PORT, "targetPort": "peer", "protocol": "TCP"},
+            ],
+        },
+    }
+
+
+def client_addresses(cluster: Cluster, etcd: Etcd) -> list[str]:
+    """Where controllers reach the process table, as host:port."""
+    if etcd.endpoints is not None:
+        return list(etcd.endpoints)
+    return [f"{cluster.child(Component.ETCD)}.{cluster.namespace}.svc:{CLIENT_PORT}"]
+
+
+def quota_bytes(size: str) -> int:
+    """Most that the database may hold on a volume of this size: half, for the write-ahead log and snapshots need room
+    too."""
+    return min(size_in_bytes(size) // 2, _MAX_QUOTA_BYTES)
+
+
+def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any]:
+    service = cluster.child(Component.ETCD)
+    members = [f"{service}-{index}" for index in range(etcd.replicas)]
+
+    def peer_url(member: str) -> str:
+        return f"http://{member}.{service}.{cluster.namespace}.svc:{PEER_PORT}"
+
+    return {
+        "name": "etcd",
+        "image": image,
+        "imagePullPolicy": etcd.image_pull_policy,
+        "command": ["etcd"],
+        "args": [
+            "--name=$(POD_NAME)",
+            f"--data-dir={_DATA}/data",
+            f"--listen-client-urls=http://0.0.0.0:{CLIENT_PORT}",
+            f"--advertise-client-urls=http://$(POD_NAME).{service}.{cluster.namespace}.svc:{CLIENT_PORT}",
+            f"--listen-peer-urls=http://0.0.0.0:{PEER_PORT}",
+            f"--initial-advertise-peer-urls={peer_url('$(POD_NAME)')}",
+            "--initial-cluster=" + ",".join(f"{member}={peer_url(member)}" for member in members),
+            f"--initial-cluster-token={cluster.uid}",
+            "--initial-cluster-state=new",
+            # Readers resume within seconds: five minutes of history are plenty.
+            "--auto-compaction-mode=periodic",
+            "--auto-compaction-retention=5m",
+            f"--quota-backend-bytes={quota_bytes(etcd.storage.size)}",
+        ],
+        "env": [pods.pod_name("POD_NAME")],
+        "ports": [
+            {"name": "client", "containerPort": CLIENT_PORT, "protocol": "TCP"},
+            {"name": "peer", "containerPort": PEER_PORT, "protocol": "TCP"},
+        ],
+        "startupProbe": pods.http_probe("/readyz", "client", period=1, failures=300),
+        "livenessProbe": pods.http_probe("/livez", "client", period=10, failures=6, timeout=5),
+        "readinessProbe": pods.http_probe("/readyz", "client", period=5, failures=3, timeout=5),
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": pods.CONTAINER_SECURITY,
+        "volumeMounts": [{"name": "data", "mountPath": _DATA}],
+    }
+
+
+def _claim(cluster: Cluster, etcd: ManagedEtcd) -> dict[str, Any]:
+    storage = etcd.storage
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "labels": cluster.labels(Component.ETCD)},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage.size}},
+            **({"storageClassName": storage.class_name} if storage.class_name else {}),
+        },
+    }

@@ -1,0 +1,154 @@
+"""The status of a cluster as a pure function of what is wanted, what is there, the previous status and the time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from autellix_operator.api.conditions import FAILURES, ConditionType, Reason
+from autellix_operator.api.names import COMPONENT_LABEL, Cluster, Component
+from autellix_operator.api.spec import Spec
+from autellix_operator.desired.controller import endpoint
+from autellix_operator.diagnosis import Diagnosis, Object, diagnose, refused_pods
+
+_PARTS = {
+    Component.ETCD: ConditionType.PROCESS_TABLE_READY,
+    Component.CONTROLLER: ConditionType.CONTROLLER_READY,
+    Component.ENGINE: ConditionType.ENGINES_READY,
+}
+_NOUNS = {Component.ETCD: "etcd member", Component.CONTROLLER: "controller", Component.ENGINE: "engine"}
+#: A part with one of these reasons is on its way.
+_MOVING = frozenset({Reason.STARTING, Reason.UPDATING})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a condition says."""
+
+    status: bool | None
+    """None: unknown."""
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was found in Kubernetes."""
+
+    workloads: Mapping[Component, Object] = field(default_factory=dict)
+    """Deployments and the StatefulSet as they are after they were applied."""
+    pods: Sequence[Object] = ()
+    claims: Sequence[Object] = ()
+    problems: Mapping[Component, Diagnosis] = field(default_factory=dict)
+    """What kept us from applying a part, or is known to keep it from running."""
+
+
+def status_of(
+    cluster: Cluster, spec: Spec, generation: int, observed: Observed, previous: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """The whole status. ``previous`` is the live one: conditions that did not flip keep their transition time."""
+    verdicts = judge(cluster, spec, observed)
+    deployment = observed.workloads.get(Component.ENGINE, {}).get("status", {})
+    ready = deployment.get("readyReplicas", 0)
+    selector = cluster.selector(Component.ENGINE)
+    return {
+        "observedGeneration": generation,
+        "endpoint": endpoint(cluster, spec),
+        "replicas": deployment.get("replicas", 0),
+        "readyReplicas": ready,
+        "engines": f"{ready}/{spec.engine.replicas}",
+        "selector": ",".join(f"{name}={value}" for name, value in selector.items()),
+        "conditions": _conditions(verdicts, generation, previous, now),
+    }
+
+
+def invalid_status(message: str, generation: int, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The status of a cluster whose spec is wrong: its parts stay as they are and are not judged."""
+    unknown = Verdict(None, Reason.INVALID_SPEC, "not judged: the spec is not valid, nothing is changed until it is")
+    wrong = Verdict(False, Reason.INVALID_SPEC, message)
+    verdicts = {type_: unknown for type_ in ConditionType} | {
+        ConditionType.READY: wrong,
+        ConditionType.PROGRESSING: wrong,
+    }
+    return {
+        **previous,
+        "observedGeneration": generation,
+        "conditions": _conditions(verdicts, generation, previous, now),
+    }
+
+
+def judge(cluster: Cluster, spec: Spec, observed: Observed) -> dict[ConditionType, Verdict]:
+    """What each condition says."""
+    parts = {_PARTS[component]: _part(component, spec, observed) for component in _PARTS}
+    unready = [verdict for verdict in parts.values() if not verdict.status]
+    failed = [verdict for verdict in unready if verdict.reason in FAILURES]
+    moving = [verdict for verdict in unready if verdict.reason in _MOVING]
+    if unready:
+        first = (failed or moving or unready)[0]
+        ready = Verdict(False, first.reason, first.message)
+    else:
+        ready = Verdict(True, Reason.AVAILABLE, f"calls are served at {endpoint(cluster, spec)}")
+    if moving:
+        progressing = Verdict(True, moving[0].reason, moving[0].message)
+    elif failed:
+        progressing = Verdict(False, failed[0].reason, failed[0].message)
+    else:
+        progressing = Verdict(False, Reason.AVAILABLE, "all is as the spec wants it")
+    return {ConditionType.READY: ready, **parts, ConditionType.PROGRESSING: progressing}
+
+
+def ready_condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Ready condition of a status; empty if there is none yet."""
+    found = (each for each in status.get("conditions", ()) if each["type"] == ConditionType.READY)
+    return next(found, {})
+
+
+def _part(component: Component, spec: Spec, observed: Observed) -> Verdict:
+    if component == Component.ETCD and spec.process_table.etcd.endpoints is not None:
+        return Verdict(True, Reason.EXTERNAL, "etcd runs elsewhere; the controllers report on it")
+    workload = observed.workloads.get(component)
+    noun = _NOUNS[component]
+    if problem := observed.problems.get(component):
+        return Verdict(False, problem.reason, problem.message)
+    if workload is None:
+        return Verdict(False, Reason.STARTING, f"{noun}s are not made yet")
+    wanted, status = workload["spec"]["replicas"], workload.get("status", {})
+    seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
+    total, updated, ready = (status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas"))
+    if seen and total == updated == wanted and ready >= wanted:
+        if wanted == 0:
+            return Verdict(False, Reason.SCALED_TO_ZERO, f"no {noun} is wanted")
+        return Verdict(True, Reason.AVAILABLE, f"{ready} of {wanted} {noun}s serve")
+    pods = [each for each in observed.pods if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
+    claims = [each for each in observed.claims if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
+    if problem := refused_pods(workload) or diagnose(pods, claims):
+        return Verdict(False, problem.reason, problem.message)
+    if seen and total == updated:
+        return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")
+    return Verdict(False, Reason.UPDATING, f"{updated if seen else 0} of {wanted} {noun}s run the newest template")
+
+
+def _conditions(
+    verdicts: Mapping[ConditionType, Verdict], generation: int, previous: Mapping[str, Any], now: datetime
+) -> list[dict[str, Any]]:
+    before = {each["type"]: each for each in previous.get("conditions", ())}
+    conditions = []
+    for type_, verdict in verdicts.items():
+        status = {True: "True", False: "False", None: "Unknown"}[verdict.status]
+        old = before.get(type_, {})
+        since = old["lastTransitionTime"] if old.get("status") == status else _timestamp(now)
+        conditions.append(
+            {
+                "type": str(type_),
+                "status": status,
+                "reason": str(verdict.reason),
+                "message": verdict.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": since,
+            }
+        )
+    return conditions
+
+
+def _timestamp(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
