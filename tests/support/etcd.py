@@ -3,6 +3,7 @@
 The binary is the multi-call ``kube`` of the throw-away Kubernetes, called by the name ``etcd``.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -178,6 +179,25 @@ class Etcd:
             found = json.loads(answer.read())
         assert isinstance(found, dict)
         return found
+
+    def newest_revision(self, prefix: str) -> int:
+        """The highest revision that wrote a key which is still there under the prefix."""
+        start = prefix.encode()
+        end = start[:-1] + bytes([start[-1] + 1])
+        found = self.call(
+            "/v3/kv/range",
+            {
+                "key": base64.b64encode(start).decode(),
+                "range_end": base64.b64encode(end).decode(),
+                "sort_order": "DESCEND",
+                "sort_target": "MOD",
+                "limit": 1,
+                "keys_only": True,
+            },
+        )
+        kvs = found.get("kvs", [])
+        assert isinstance(kvs, list)
+        return int(kvs[0]["mod_revision"]) if kvs else 0
 
     def compact(self, revision: int) -> None:
         """Forgets all revisions before this one."""

@@ -1,0 +1,17 @@
+"""The table in etcd keeps the contract."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.etcd import Etcd
+from support.table_contract import TableContract
+from support.tables import WORLDS, World
+
+
+class TestEtcdTable(TableContract):
+    @pytest.fixture
+    async def world(self, shared_etcd: Etcd) -> AsyncIterator[World]:
+        world = WORLDS["etcd"](self.timeout_seconds, shared_etcd)
+        yield world
+        await world.end()
