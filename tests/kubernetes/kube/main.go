@@ -33,7 +33,7 @@ var programs = map[string]func(){
 	"etcd":                    func() { etcdmain.Main(os.Args) },
 	"kubectl":                 runKubectl,
 	"kube-apiserver":          func() { run(apiserver.NewAPIServerCommand()) },
-	"kube-controller-manager": func() { run(controllermanager.NewControllerManagerCommand()) },
+	"kube-controller-manager": runControllerManager,
 	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
 	"kube-proxy":              func() { run(proxy.NewProxyCommand()) },
 	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background())) },
@@ -55,6 +55,14 @@ func main() {
 
 func run(command *cobra.Command) {
 	os.Exit(cli.Run(command))
+}
+
+func runControllerManager() {
+	if err := openProvisionedVolumes(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	run(controllermanager.NewControllerManagerCommand())
 }
 
 // runKubectl does what kubectl's own main does: its log level is set before its flags are parsed, and errors of
