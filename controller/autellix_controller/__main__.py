@@ -1,0 +1,86 @@
+"""The command ``autellix-controller``: serves by default; ``programs`` prints the process table."""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+import uvloop
+
+from autellix_controller import listing, logs, server
+from autellix_controller.access import InvalidKeys, KeysFile
+from autellix_controller.sessions.api import describe
+from autellix_controller.settings import InvalidSettings, Settings, TableSettings, add_arguments, load, read_engine_key
+from autellix_controller.table.interface import TableUnavailable
+from autellix_controller.table.reader import read_programs
+from autellix_controller.table.urls import InvalidTableUrl
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="autellix-controller",
+        description="OpenAI-compatible gateway that routes and accounts calls by program.",
+        epilog="A flag wins over its variable (in brackets), the variable over the file given by --config.",
+    )
+    add_arguments(parser, Settings)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    programs = commands.add_parser("programs", help="print the process table", description="Prints the process table.")
+    add_arguments(programs, TableSettings)
+    programs.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form [default table]")
+    programs.add_argument("--all", action="store_true", help="programs that ended as well")
+    return parser
+
+
+def _refuse(message: str, status: int = 2) -> NoReturn:
+    print(f"autellix-controller: {message}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def _programs(arguments: argparse.Namespace) -> None:
+    try:
+        settings = load(TableSettings, vars(arguments))
+        entries = asyncio.run(read_programs(settings.table, settings.table_prefix))
+    except (InvalidSettings, InvalidTableUrl) as error:
+        _refuse(str(error))
+    except TableUnavailable as error:
+        _refuse(f"the process table cannot be read: {error}", status=1)
+    shown = [entry for entry in entries if arguments.all or entry.state == "active"]
+    if arguments.output == "json":
+        described = [{**describe(entry), "owner": entry.owner, "state": entry.state} for entry in shown]
+        print(msgspec.json.format(msgspec.json.encode(described)).decode())
+    else:
+        print(listing.render(shown, time.time_ns() // 1_000_000))
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    try:
+        settings = load(Settings, vars(arguments))
+        engine_key = read_engine_key(settings)
+        keys = KeysFile(settings.api_keys_file) if settings.api_keys_file else None
+    except InvalidSettings as error:
+        _refuse(str(error))
+    except InvalidKeys as error:
+        _refuse(f"api_keys_file: {error}")
+    try:
+        sock = server.listen(settings)
+    except OSError as error:
+        _refuse(f"listen: cannot listen on {settings.listen}: {error.strerror}")
+    logs.configure(settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server.serve(settings, sock, keys=keys, engine_key=engine_key))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point. Exits with 2 if a setting is wrong."""
+    arguments = _parser().parse_args(argv)
+    if arguments.command == "programs":
+        _programs(arguments)
+    else:
+        _serve(arguments)
+
+
+if __name__ == "__main__":
+    main()

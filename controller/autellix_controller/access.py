@@ -1,0 +1,127 @@
+"""Who is calling: API keys from a mounted file, compared by hash in constant time, read again when the file changes."""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from autellix_controller.errors import ApiError, ErrorCode
+from autellix_controller.logs import fields
+
+log = logging.getLogger(__name__)
+
+#: Owner of sessions opened without a key.
+ANONYMOUS: Final = "anonymous"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_KEY: Final = re.compile(r"[!-~]{8,512}")
+_RELOAD_SECONDS: Final = 2.0
+
+
+class InvalidKeys(ValueError):
+    """The file of keys is unusable; the message names the line and never shows a key."""
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """One key: who holds it, and its SHA-256. A tenant may hold several, so that keys can be exchanged."""
+
+    name: str
+    digest: bytes
+
+
+def parse_keys(text: str) -> tuple[ApiKey, ...]:
+    """Reads ``name:key`` lines; empty lines and lines that begin with ``#`` do not count. Raises InvalidKeys."""
+    keys: list[ApiKey] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, separator, key = line.partition(":")
+        if not separator or not _NAME.fullmatch(name) or name == ANONYMOUS:
+            raise InvalidKeys(
+                f"line {number}: not name:key with a name of 1 to 63 letters, digits, '.', '_', '-' "
+                f"(and not {ANONYMOUS!r})"
+            )
+        if not _KEY.fullmatch(key):
+            raise InvalidKeys(f"line {number}: the key of {name} must be 8 to 512 visible ASCII characters")
+        digest = hashlib.sha256(key.encode()).digest()
+        if any(digest == other.digest for other in keys):
+            raise InvalidKeys(f"line {number}: the key of {name} stands in the file twice")
+        keys.append(ApiKey(name, digest))
+    if not keys:
+        raise InvalidKeys("holds no key; at least one line name:key is expected")
+    return tuple(keys)
+
+
+class Access:
+    """Turns the Authorization header of a request into the name of its owner."""
+
+    def __init__(self, keys: Sequence[ApiKey] | None) -> None:
+        """``keys`` None: nobody needs a key."""
+        self.keys = keys
+
+    def owner(self, authorization: bytes | None) -> str:
+        """Name of the caller. Raises ApiError 401 if a key is needed and missing or wrong."""
+        if self.keys is None:
+            return ANONYMOUS
+        scheme, _, key = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not key.strip():
+            raise ApiError(ErrorCode.INVALID_API_KEY, "An API key is needed: send it as 'Authorization: Bearer KEY'.")
+        digest = hashlib.sha256(key.strip()).digest()
+        found = None
+        for candidate in self.keys:  # all of them, so that the time says nothing about which one fits
+            if hmac.compare_digest(candidate.digest, digest):
+                found = candidate.name
+        if found is None:
+            raise ApiError(ErrorCode.INVALID_API_KEY, "The API key is not valid.")
+        return found
+
+
+class KeysFile:
+    """Keeps an ``Access`` at what a file says."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InvalidKeys if the file cannot be read or holds no usable keys."""
+        self._path = path
+        self._seen = self._stamp()
+        self.access = Access(self._read())
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            # Follows links: a mounted Secret changes by switching one.
+            stat = os.stat(self._path)
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+    def _read(self) -> tuple[ApiKey, ...]:
+        try:
+            return parse_keys(self._path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidKeys(f"cannot be read: {type(error).__name__}") from None
+
+    def reload_if_changed(self) -> bool:
+        """Reads the file again if it changed; a bad one is logged and the keys in force stay."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            self.access.keys = self._read()
+        except InvalidKeys as error:
+            log.error("API keys not reloaded", extra=fields(file=str(self._path), reason=str(error)))
+            return False
+        log.info("API keys reloaded", extra=fields(file=str(self._path), keys=len(self.access.keys)))
+        return True
+
+    async def follow(self) -> None:
+        """Looks at the file every two seconds, for ever."""
+        while True:
+            await asyncio.sleep(_RELOAD_SECONDS)
+            self.reload_if_changed()

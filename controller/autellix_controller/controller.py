@@ -1,0 +1,166 @@
+"""One controller replica: its parts, wired together, started and stopped in order."""
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Self
+
+from autellix_controller import metrics, rest
+from autellix_controller.access import Access, KeysFile
+from autellix_controller.background import cancel, forever
+from autellix_controller.engines.accounting import Accounting
+from autellix_controller.engines.client import EngineClient
+from autellix_controller.engines.discovery import Discovery, StaticDiscovery
+from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, KubernetesSlices
+from autellix_controller.engines.fleet import Fleet
+from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
+from autellix_controller.gateway.gateway import ROUTES, Gateway, Limits
+from autellix_controller.gateway.relay import Deadlines
+from autellix_controller.gateway.upstream import AiohttpUpstream, new_session
+from autellix_controller.logs import fields
+from autellix_controller.rest import Readiness
+from autellix_controller.routing.decide import Rules
+from autellix_controller.routing.router import Router
+from autellix_controller.sessions import identity
+from autellix_controller.sessions.programs import Programs
+from autellix_controller.settings import Settings
+from autellix_controller.table.etcd import wall_clock_ms
+from autellix_controller.table.factory import open_table
+from autellix_controller.table.interface import TableUnavailable
+from autellix_wire import headers as names
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """A replica as an ASGI application and an async context: inside the context it works.
+
+    Make it inside the event loop that will run it.
+    """
+
+    def __init__(self, settings: Settings, *, keys: KeysFile | None, engine_key: str | None) -> None:
+        access = keys.access if keys is not None else Access(None)
+        registry = metrics.new_registry()
+        self._keys = keys
+        self._http = new_session()
+        self._kubernetes = KubernetesSlices(*settings.kubernetes_service) if settings.kubernetes_service else None
+        self._table = open_table(
+            settings.table, settings.table_prefix, settings.replica, settings.session_timeout_seconds
+        )
+        self._accounting = Accounting(self._table, settings.replica)
+        discovery: Discovery
+        if self._kubernetes is not None:
+            discovery = EndpointSliceDiscovery(self._kubernetes)
+        else:
+            discovery = StaticDiscovery(settings.engine)
+        self._fleet = Fleet(
+            discovery,
+            self._accounting,
+            lambda url: EngineClient(self._http, url, engine_key),
+            probe_seconds=settings.probe_seconds,
+        )
+        rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
+        router = Router(self._fleet, self._table, rules)
+        programs = Programs(self._table, now_ms=wall_clock_ms, tell_engines=self._fleet.end_program)
+        self._gateway = Gateway(
+            access=access,
+            programs=programs,
+            table=self._table,
+            router=router,
+            fleet=self._fleet,
+            accounting=self._accounting,
+            upstream=AiohttpUpstream(self._http, connect_seconds=settings.connect_deadline_seconds),
+            metrics=metrics.CallMetrics(registry),
+            limits=Limits(
+                calls=settings.max_calls,
+                body_bytes=settings.body_limit_bytes,
+                answer_bytes=settings.answer_limit_bytes,
+                body_seconds=settings.body_deadline_seconds,
+                deadlines=Deadlines(
+                    first_byte=settings.first_byte_deadline_seconds,
+                    idle=settings.idle_deadline_seconds,
+                    total=settings.total_deadline_seconds,
+                ),
+            ),
+            replica=settings.replica,
+            engine_key=engine_key,
+            now_ms=wall_clock_ms,
+        )
+        registry.register(
+            metrics.StateCollector(
+                fleet=self._fleet,
+                table=self._table,
+                router=router,
+                accounting=self._accounting,
+                running=lambda: self._gateway.running,
+            )
+        )
+        self._rest = rest.application(
+            access=access, programs=programs, fleet=self._fleet, registry=registry, readiness=self.readiness
+        )
+        self._leaving = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._table.start()
+        await self._fleet.start()
+        if self._keys is not None:
+            self._tasks.append(asyncio.create_task(forever("API keys", self._keys.follow)))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await cancel(*self._tasks)
+        await self._fleet.stop()
+        try:
+            await self._table.flush()
+        except TableUnavailable as unavailable:
+            log.error("accounting could not be written before the end", extra=fields(reason=str(unavailable)))
+        await self._table.close()
+        await self._http.close()
+        if self._kubernetes is not None:
+            await self._kubernetes.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application: the gateway's paths go straight to it, everything else through FastAPI."""
+        if scope["type"] == "http" and scope["path"] in ROUTES:
+            await self._gateway(scope, receive, send)
+        else:
+            await self._rest(scope, receive, _with_request_id(scope, send))
+
+    def readiness(self) -> Readiness:
+        """Whether this replica should get traffic."""
+        table = self._table.health()
+        reasons = []
+        if self._leaving:
+            reasons.append("the replica is stopping")
+        if not table.loaded:
+            reasons.append(f"the process table is not loaded yet{': ' if table.detail else ''}{table.detail}")
+        if not self._fleet.known:
+            reasons.append("the engines are not known yet")
+        degraded = [f"process table: {table.detail}"] if table.detail and table.loaded else []
+        return Readiness(not reasons, reasons, degraded + self._fleet.troubles())
+
+    def leave(self) -> None:
+        """Stops being ready; calls are served as before."""
+        self._leaving = True
+
+    def interrupt_calls(self) -> None:
+        """Ends all running calls with an error."""
+        self._gateway.interrupt_all()
+
+
+def _with_request_id(scope: Scope, send: Send) -> Send:
+    if scope["type"] != "http":
+        return send
+    name = names.REQUEST_ID.encode()
+    given = next((value for key, value in scope["headers"] if key == name), None)
+    request_id = identity.request_id(given).encode()
+
+    async def send_with_id(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (name, request_id)]
+        await send(message)
+
+    return send_with_id

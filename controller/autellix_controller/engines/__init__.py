@@ -1,0 +1,1 @@
+"""Engines: finding them, knowing how they are, and reading their records."""

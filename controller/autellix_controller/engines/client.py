@@ -1,0 +1,95 @@
+"""The controller's own requests to engines, apart from clients' calls: probes, models, records, ended programs."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
+from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH, STATE_PATH
+
+_PROBE: Final = aiohttp.ClientTimeout(total=5.0)
+#: The engine sends at least a heartbeat: after several missed ones the stream is dead.
+_STREAM: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=5 * HEARTBEAT_SECONDS)
+#: Longest line of the record stream, bytes.
+_LINE_LIMIT: Final = 1 << 20
+_MODELS_LIMIT: Final = 4 << 20
+
+
+class ProbeFailed(Exception):
+    """The engine cannot serve; the message says why."""
+
+
+class _Models(msgspec.Struct):
+    data: list[dict[str, Any]]
+
+
+class EngineClient:
+    """Requests to one engine."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, key: str | None) -> None:
+        self._session, self._url = session, url
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    async def models(self) -> tuple[dict[str, Any], ...]:
+        """Probes the engine: healthy, and the entries of its model list. Raises ProbeFailed.
+
+        ``/health`` is not part of the OpenAI API: a server without it counts as healthy when it lists its models.
+        """
+        try:
+            async with self._session.get(f"{self._url}/health", headers=self._headers, timeout=_PROBE) as response:
+                if response.status >= 500:
+                    raise ProbeFailed(f"/health answered {response.status}")
+            async with self._session.get(f"{self._url}/v1/models", headers=self._headers, timeout=_PROBE) as response:
+                if response.status in (401, 403):
+                    raise ProbeFailed(f"it refuses the engine key: /v1/models answered {response.status}")
+                if response.status != 200:
+                    raise ProbeFailed(f"/v1/models answered {response.status}")
+                body = await response.content.read(_MODELS_LIMIT)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200]) from None
+        try:
+            return tuple(msgspec.json.decode(body, type=_Models).data)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            raise ProbeFailed("/v1/models did not answer with a list of models") from None
+
+    async def has_records(self) -> bool:
+        """Whether the engine keeps call records, and so understands program context. Raises ProbeFailed."""
+        try:
+            async with self._session.get(self._url + STATE_PATH, headers=self._headers, timeout=_PROBE) as response:
+                return response.status == 200 and response.content_type == "application/json"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200]) from None
+
+    async def lines(self, after: str | None) -> AsyncIterator[bytes]:
+        """See ``RecordSource``."""
+        params = {"after": after} if after else {}
+        rest = b""
+        try:
+            async with self._session.get(
+                self._url + RECORDS_PATH, headers=self._headers, params=params, timeout=_STREAM
+            ) as response:
+                if response.status in (404, 405):
+                    raise StreamUnsupported
+                if response.status != 200:
+                    raise StreamBroken(f"answered {response.status}")
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if len(rest) > _LINE_LIMIT:
+                        raise StreamBroken(f"a line is longer than {_LINE_LIMIT} bytes")
+                    for line in lines:
+                        yield line
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise StreamBroken(f"{type(error).__name__}: {error}"[:200]) from None
+
+    async def end_program(self, engine_program: str) -> bool:
+        """Tells the engine to forget a program; False if it could not be told (it forgets idle programs itself)."""
+        try:
+            async with self._session.delete(
+                f"{self._url}{PROGRAMS_PATH}/{quote(engine_program, safe='')}", headers=self._headers, timeout=_PROBE
+            ) as response:
+                return response.status < 300 or response.status == 404
+        except (aiohttp.ClientError, TimeoutError):
+            return False

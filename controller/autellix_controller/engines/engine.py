@@ -1,0 +1,83 @@
+"""One engine as this replica knows it."""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from autellix_controller.engines.health import Health, Seen
+from autellix_controller.engines.load import ReportedLoad, used
+from autellix_controller.logs import fields
+from autellix_wire.records import LoadReport
+
+log = logging.getLogger(__name__)
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where an engine is, as discovery says."""
+
+    name: str
+    url: str
+    """Base URL without a slash at its end."""
+    accepts: bool = True
+    """It may get new calls; False while it drains."""
+
+
+class Engine:
+    """Health, models, load and calls of one engine. Lives as long as discovery lists it, and on while calls run."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.health = Health()
+        self.models: tuple[dict[str, Any], ...] = ()
+        """Entries of its ``/v1/models``, as they were at the last good probe."""
+        self.probed = False
+        """It was probed at least once, with whatever outcome."""
+        self.trouble = "not probed yet"
+        """Why it gets no calls; empty when all is well."""
+        self.has_records = False
+        """It offers call records, so it understands program context; as the last good probe found."""
+        self.in_flight = 0
+        self._reported: ReportedLoad | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name: of the pod, or host and port."""
+        return self.endpoint.name
+
+    @property
+    def available(self) -> bool:
+        """It may get new calls."""
+        return self.endpoint.accepts and self.health.reachable
+
+    @property
+    def in_rotation(self) -> bool:
+        """It may get new calls, and is no outlier."""
+        return self.available and not self.health.outlier
+
+    def serves(self, model: str | None) -> bool:
+        """Whether it has the model; None asks for any."""
+        return any(model is None or entry.get("id") == model for entry in self.models)
+
+    def used(self, now: float) -> int:
+        """Calls on it, ours and others'. ``now`` is monotonic seconds."""
+        return used(self.in_flight, self._reported, now)
+
+    def reported(self, load: LoadReport, now: float) -> None:
+        """Takes in a load report."""
+        self._reported = ReportedLoad(load.running + load.waiting, self.in_flight, now)
+
+    def saw(self, seen: Seen, trouble: str = "") -> None:
+        """Takes in what a call or a probe met."""
+        before = self.health
+        self.health = before.after(seen)
+        self.trouble = trouble if not self.health.reachable or self.health.outlier else ""
+        if (before.reachable, before.outlier) == (self.health.reachable, self.health.outlier):
+            return
+        if self.in_rotation:
+            log.info("engine in rotation", extra=fields(engine=self.name))
+        else:
+            log.warning(
+                "engine out of rotation",
+                extra=fields(engine=self.name, reason=trouble, failures=self.health.failures),
+            )

@@ -1,0 +1,134 @@
+"""One HTTP exchange with a client over ASGI: the body in, exactly one answer out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+import msgspec
+
+from autellix_controller.errors import ApiError, ErrorCode
+from autellix_controller.gateway.interrupt import Interruptible
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class ClientGone(Exception):
+    """The client went away, or stopped reading; nobody is left to answer."""
+
+
+class Exchange:
+    """The client's side of a call."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        query: bytes = scope["query_string"]
+        self.target = self.path + (f"?{query.decode('latin-1')}" if query else "")
+        """Path and query."""
+        self.headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        self._receive, self._send = receive, send
+        self.status = 0
+        """Status of the answer, 0 before it began."""
+        self.sending = False
+        """Waiting for the client to take what was sent."""
+        self.receipt: list[tuple[bytes, bytes]] = []
+        """Headers that every answer carries from now on."""
+        self._streaming = False
+        self._finished = False
+        self._last = b""
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that (lower-case) name."""
+        return next((value for key, value in self.headers if key == name), None)
+
+    async def body(self, limit: int, seconds: float) -> bytes:
+        """Reads the body. Raises ApiError 413 or 408, ClientGone."""
+        declared = self.header(b"content-length") or b""
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > limit:
+                        raise _too_large(limit)
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        return parts[0] if len(parts) == 1 else b"".join(parts)
+        except TimeoutError:
+            message_text = f"The body did not arrive within {seconds:g} s."
+            raise ApiError(ErrorCode.BODY_TIMEOUT, message_text) from None
+
+    async def interrupt_when_gone(self, work: Interruptible) -> None:
+        """Ends the work when the client goes away. To be run as a task once the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._finished:  # the server says "disconnect" after a complete answer as well
+            work.interrupt(ClientGone())
+
+    @property
+    def started(self) -> bool:
+        """Whether the client has got any of the answer."""
+        return self.status != 0
+
+    async def start_stream(self, status: int, headers: Headers) -> None:
+        """Begins an answer that comes in pieces."""
+        self._streaming = True
+        await self._begin(status, headers)
+
+    async def send(self, chunk: bytes) -> None:
+        """Sends a piece; waits while the client is slower than we are."""
+        self._last = chunk[-4:]
+        self.sending = True
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self.sending = False
+
+    async def end_stream(self) -> None:
+        """Ends an answer that came in pieces."""
+        self._finished = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Sends a whole answer."""
+        await self._begin(status, [*headers, (b"content-length", str(len(body)).encode())])
+        self._finished = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def fail(self, error: ApiError) -> None:
+        """Ends the exchange with an error: as the answer, or as the last event of a stream that has begun.
+
+        A client that does not even read what was sent before cannot be told.
+        """
+        if not self.started:
+            headers = [(b"content-type", b"application/json"), *error.headers()]
+            await self.answer(error.status, headers, error.body())
+        elif self._streaming and not self.sending and not self._finished:
+            separator = b"" if self._last.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
+            await self.send(separator + _error_event(error, self.path))
+            await self.end_stream()
+
+    async def _begin(self, status: int, headers: Headers) -> None:
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.receipt]})
+
+
+def _error_event(error: ApiError, path: str) -> bytes:
+    if path != "/v1/responses":
+        return b"data: " + error.body() + b"\n\n"
+    # The Responses API has an event of its own for it.
+    event = {"type": "error", "code": error.code.code, "message": error.message, "param": error.param}
+    return b"event: error\ndata: " + msgspec.json.encode(event) + b"\n\n"
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(ErrorCode.BODY_TOO_LARGE, f"The body is larger than {limit} bytes.")

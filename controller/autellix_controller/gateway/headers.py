@@ -1,0 +1,68 @@
+"""Which headers pass between client and engine."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from autellix_controller.errors import invalid
+from autellix_wire import headers as names
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+#: They belong to one connection, not to the message (RFC 9110, section 7.6.1).
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+#: Said anew for the next hop, or answered by us.
+_REPLACED: Final = frozenset(
+    {b"host", b"content-length", b"expect", b"accept-encoding", b"authorization", names.REQUEST_ID.encode()}
+)
+#: What clients must not say to an engine: placement, priority and session are the controller's; our own headers end
+#: here.
+_OURS: Final = frozenset(
+    {
+        b"x-session-id",
+        b"x-vllm-priority",
+        b"x-data-parallel-rank",
+        *(name.encode() for name in (names.SESSION, names.THREAD, names.PROGRAM, names.ENGINE, names.ROUTE)),
+    }
+)
+_NOT_TO_ENGINES: Final = HOP_BY_HOP | _REPLACED | _OURS
+_NOT_TO_CLIENTS: Final = HOP_BY_HOP | _OURS | {b"content-length", b"date", b"server", names.REQUEST_ID.encode()}
+
+
+def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
+    return frozenset(
+        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
+    )
+
+
+def to_engine(headers: list[tuple[bytes, bytes]], *, request_id: str, key: str | None) -> list[tuple[str, str]]:
+    """Headers of the call to an engine. Raises ApiError 400 if one is not UTF-8."""
+    dropped = _NOT_TO_ENGINES | _named_by_connection(headers)
+    try:
+        passed = [(name.decode(), value.decode()) for name, value in headers if name.lower() not in dropped]
+    except UnicodeDecodeError:
+        raise invalid("A header is not valid UTF-8.") from None
+    passed.append((names.REQUEST_ID, request_id))
+    # Answers are looked into (broken off? aborted?), so they must not come compressed.
+    passed.append(("accept-encoding", "identity"))
+    if key is not None:
+        passed.append(("authorization", f"Bearer {key}"))
+    return passed
+
+
+def to_client(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """Headers of an engine's answer that a client gets."""
+    headers = list(headers)
+    dropped = _NOT_TO_CLIENTS | _named_by_connection(headers)
+    return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]

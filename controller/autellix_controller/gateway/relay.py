@@ -1,0 +1,133 @@
+"""One attempt to serve a call on one engine, from sending it to the last byte for the client."""
+
+import asyncio
+
+import msgspec
+
+from autellix_controller.errors import ErrorCode
+from autellix_controller.gateway import headers as header_rules
+from autellix_controller.gateway.answers import RETRY_STATUSES, EngineFailed, check_complete, client_error, media_type
+from autellix_controller.gateway.exchange import ClientGone, Exchange
+from autellix_controller.gateway.stream import StreamWatch
+from autellix_controller.gateway.upstream import Upstream, UpstreamAnswer
+
+
+class Deadlines(msgspec.Struct, frozen=True):
+    """Seconds that an attempt may take."""
+
+    first_byte: float
+    """From sending to the first byte of the answer's body."""
+    idle: float
+    """Between two pieces of it."""
+    total: float
+    """For the call in all, an earlier attempt included."""
+
+
+class Attempt:
+    """Sends one call to one engine and passes the answer on."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        ends_at: float,
+        deadlines: Deadlines,
+        answer_limit: int,
+        needs_done: bool,
+    ) -> None:
+        """``ends_at`` is the call's total deadline on the loop's clock; ``needs_done``: its streams end with
+        ``[DONE]``."""
+        self._exchange = exchange
+        self._ends_at, self._deadlines = ends_at, deadlines
+        self._answer_limit, self._needs_done = answer_limit, needs_done
+        self._timer: asyncio.Timeout
+        self.first_byte_at: float | None = None
+        """When the first byte of the answer's body came, on the loop's clock."""
+
+    async def run(self, upstream: Upstream, url: str, body: bytes, headers: list[tuple[str, str]]) -> None:
+        """Serves the call. Raises EngineFailed, UpstreamFailed and ClientGone."""
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(min(self._ends_at, now + self._deadlines.first_byte)) as self._timer:
+                answer = await upstream.post(url, body, headers)
+                try:
+                    await self._pass_on(answer)
+                finally:
+                    answer.close()
+        except TimeoutError:
+            if self._exchange.sending:
+                raise ClientGone from None
+            raise self._late() from None
+
+    def _late(self) -> EngineFailed:
+        in_all = asyncio.get_running_loop().time() >= self._ends_at
+        if in_all:
+            reason = f"The call did not end within {self._deadlines.total:g} s."
+        elif self.first_byte_at is None:
+            reason = f"The engine did not begin to answer within {self._deadlines.first_byte:g} s."
+        else:
+            reason = f"The engine sent nothing for {self._deadlines.idle:g} s."
+        return EngineFailed(reason, code=ErrorCode.DEADLINE_EXCEEDED, blames_engine=not in_all)
+
+    async def _chunk(self, answer: UpstreamAnswer) -> bytes:
+        chunk = await answer.chunk()
+        now = asyncio.get_running_loop().time()
+        if self.first_byte_at is None:
+            self.first_byte_at = now
+        self._timer.reschedule(min(self._ends_at, now + self._deadlines.idle))
+        return chunk
+
+    async def _whole(self, answer: UpstreamAnswer) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self._chunk(answer):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._answer_limit:
+                raise EngineFailed(f"The engine's answer is larger than {self._answer_limit} bytes.")
+        return b"".join(parts)
+
+    async def _pass_on(self, answer: UpstreamAnswer) -> None:
+        status, headers = answer.status, header_rules.to_client(answer.headers)
+        if status in RETRY_STATUSES:
+            raise EngineFailed(
+                f"The engine answered with status {status}.",
+                retry=True,
+                code=ErrorCode.NO_ENGINE if status == 503 else ErrorCode.ENGINE_ERROR,
+                retry_after_seconds=1 if status == 503 else None,
+            )
+        if 400 <= status < 500 and status not in (401, 403, 407):
+            body = client_error(status, await self._whole(answer))
+            headers = [(name, value) for name, value in headers if name != b"content-type"]
+            if status == 429 and not any(name == b"retry-after" for name, _ in headers):
+                headers.append((b"retry-after", b"1"))
+            await self._exchange.answer(status, [*headers, (b"content-type", b"application/json")], body)
+        elif status != 200:
+            # 401 and 403 speak of the engine key, which is ours: the client cannot mend it.
+            raise EngineFailed(f"The engine answered with status {status}.")
+        elif any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+            raise EngineFailed("The engine's answer is compressed, though that was not asked for.")
+        elif (kind := media_type(headers)) == b"text/event-stream":
+            await self._stream(answer, headers)
+        elif kind == b"application/json":
+            body = await self._whole(answer)
+            check_complete(body)
+            await self._exchange.answer(status, headers, body)
+        else:
+            raise EngineFailed("The engine's answer is neither JSON nor an event stream.", retry=True)
+
+    async def _stream(self, answer: UpstreamAnswer, headers: list[tuple[bytes, bytes]]) -> None:
+        """Passes a stream on as it comes. The head waits for the first bytes: until then another engine may serve."""
+        exchange, watch = self._exchange, StreamWatch(needs_done=self._needs_done)
+        while not watch.ended and (chunk := await self._chunk(answer)):
+            passed = watch.passes(chunk)
+            if not exchange.started:
+                if watch.aborted:
+                    break
+                await exchange.start_stream(200, headers)
+            await exchange.send(passed)
+        if watch.aborted:
+            raise EngineFailed("The engine aborted the call.", retry=True)
+        if not watch.complete or not exchange.started:
+            raise EngineFailed("The engine's stream ended before its end.", retry=True)
+        await exchange.end_stream()

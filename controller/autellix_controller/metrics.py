@@ -1,0 +1,117 @@
+"""Metrics of the controller, in the Prometheus format, all with the prefix ``autellix_controller_``.
+
+Labels are bounded whatever clients send: paths and reasons from our own lists, engines from discovery.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from autellix_controller.engines.accounting import Accounting
+from autellix_controller.engines.fleet import Fleet
+from autellix_controller.routing.router import Router
+from autellix_controller.table.interface import ProcessTable
+
+_PREFIX: Final = "autellix_controller_"
+_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class CallMetrics:
+    """What is counted call by call."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter(f"{_PREFIX}calls", "Calls that ended.", ["path", "status"], registry=registry)
+        self._seconds = Histogram(
+            f"{_PREFIX}call_seconds", "From a call's arrival to its end.", ["path"], buckets=_SECONDS, registry=registry
+        )
+        self._first_byte = Histogram(
+            f"{_PREFIX}first_byte_seconds",
+            "From a call's arrival to the first byte of an engine's answer.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._placed = Counter(
+            f"{_PREFIX}placements", "Attempts by why the engine was chosen.", ["route"], registry=registry
+        )
+        self._retries = Counter(f"{_PREFIX}retries", "Second attempts on another engine.", registry=registry)
+
+    def ended(self, path: str, status: int, seconds: float) -> None:
+        """A call ended. ``path`` is one of the gateway's routes."""
+        self._calls.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def first_byte(self, seconds: float) -> None:
+        """An engine began to answer so long after the call arrived."""
+        self._first_byte.observe(seconds)
+
+    def placed(self, reason: str, *, again: bool) -> None:
+        """An engine was chosen; ``again`` after another one failed."""
+        self._placed.labels(reason).inc()
+        if again:
+            self._retries.inc()
+
+
+class StateCollector(Collector):
+    """What is read at the moment of a scrape."""
+
+    def __init__(
+        self, *, fleet: Fleet, table: ProcessTable, router: Router, accounting: Accounting, running: Callable[[], int]
+    ) -> None:
+        self._fleet, self._table, self._router, self._accounting = fleet, table, router, accounting
+        self._running = running
+
+    def collect(self) -> Iterable[Metric]:
+        """See ``Collector``."""
+        yield from self._engines()
+        yield from self._process_table()
+        yield GaugeMetricFamily(f"{_PREFIX}running_calls", "Calls being served.", value=self._running())
+        yield CounterMetricFamily(f"{_PREFIX}pin_moves", "Pins set or moved here.", value=self._router.pin_moves)
+        records = CounterMetricFamily(
+            f"{_PREFIX}call_records", "Engines' call records by what became of them.", labels=["result"]
+        )
+        records.add_metric(["applied"], self._accounting.applied)
+        records.add_metric(["left_to_sender"], self._accounting.left_to_sender)
+        records.add_metric(["lost"], self._fleet.records_lost)
+        yield records
+        yield CounterMetricFamily(
+            f"{_PREFIX}estimated_calls",
+            "Calls charged by the time they ran: their engine keeps no records.",
+            value=self._accounting.estimated,
+        )
+
+    def _engines(self) -> Iterable[Metric]:
+        in_flight = GaugeMetricFamily(
+            f"{_PREFIX}engine_calls", "Calls of this replica on an engine.", labels=["engine"]
+        )
+        available = GaugeMetricFamily(
+            f"{_PREFIX}engine_available", "1 if the engine is in rotation.", labels=["engine"]
+        )
+        for engine in self._fleet:
+            in_flight.add_metric([engine.name], engine.in_flight)
+            available.add_metric([engine.name], float(engine.in_rotation))
+        yield in_flight
+        yield available
+
+    def _process_table(self) -> Iterable[Metric]:
+        health = self._table.health()
+        for name, text, value in (
+            ("programs", "Live programs in the process table.", self._table.count()),
+            ("table_loaded", "1 once the process table was read completely.", float(health.loaded)),
+            ("table_connected", "1 if the last contact with the table's store succeeded.", float(health.connected)),
+            ("table_revision", "Revision of the store that the table has reached.", health.revision),
+            ("table_pending_updates", "Programs whose accounting waits to be written.", health.pending_updates),
+            ("table_unreadable_entries", "Entries that are damaged or of a newer version.", health.unreadable),
+            ("live_replicas", "Controller replicas known to be alive.", len(self._table.live_replicas())),
+        ):
+            yield GaugeMetricFamily(f"{_PREFIX}{name}", text, value=value)
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry with the figures of the process itself."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry

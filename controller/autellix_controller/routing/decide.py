@@ -1,0 +1,87 @@
+"""Algorithm 2 with a way out: which engine gets a call, as a pure function of a snapshot.
+
+Short calls go to the least used engine. Long calls go to the engine their program is pinned to; a program without a
+usable pin is pinned to the least used engine. A pin that is much busier than the least used engine is left: the call
+and the pin move (``Rules.spill_*``). The rule has its own hysteresis: right after a move the new engine would have to
+get ``spill_calls`` calls ahead of the old one before the program moves again.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+RouteReason = Literal["short", "new", "pinned", "spilled", "only"]
+ROUTE_REASONS: Final[tuple[RouteReason, ...]] = ("short", "new", "pinned", "spilled", "only")
+
+
+class NoEngine(Exception):
+    """No engine can take the call now."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The settings of routing."""
+
+    threshold_tokens: int = 0
+    """Calls of at most so many tokens are short; 0: none is, every call follows its program."""
+    spill_ratio: float = 1.5
+    spill_calls: int = 8
+
+
+class EngineView(msgspec.Struct, frozen=True):
+    """An engine that may be chosen: it serves the model and takes new calls."""
+
+    name: str
+    used: int
+    """Calls on it, ours and others'."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All that a decision depends on."""
+
+    program: str
+    engines: Sequence[EngineView]
+    pin: str | None = None
+    short: bool = False
+    tried: frozenset[str] = frozenset()
+    """Engines that already failed this very call."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Where the call goes, why, and whether the program's pin should follow."""
+
+    engine: str
+    reason: RouteReason
+    move_pin: bool
+
+
+def _draw(program: str, engine: str) -> bytes:
+    return hashlib.blake2b(f"{program}\0{engine}".encode(), digest_size=8).digest()
+
+
+def least_used(program: str, engines: Sequence[EngineView]) -> EngineView:
+    """The engine with the fewest calls. Among equals a hash of program and engine decides (rendezvous hashing): it
+    spreads programs over an idle cluster, and replicas that decide at the same time agree."""
+    return min(engines, key=lambda e: (e.used, _draw(program, e.name)))
+
+
+def decide(snapshot: Snapshot, rules: Rules) -> Decision:
+    """Chooses an engine. Raises NoEngine if there is none that has not failed this call already."""
+    candidates = [e for e in snapshot.engines if e.name not in snapshot.tried]
+    if not candidates:
+        raise NoEngine
+    best = least_used(snapshot.program, candidates)
+    if len(snapshot.engines) == 1:
+        return Decision(best.name, "only", move_pin=not snapshot.short and snapshot.pin != best.name)
+    if snapshot.short:
+        return Decision(best.name, "short", move_pin=False)
+    pinned = next((e for e in snapshot.engines if e.name == snapshot.pin), None)
+    if pinned is None:
+        return Decision(best.name, "new", move_pin=True)
+    if pinned.name in snapshot.tried:
+        # The pin failed this call, yet stands: one failure is no reason to give up its warm cache.
+        return Decision(best.name, "spilled", move_pin=False)
+    if pinned.used > rules.spill_ratio * best.used + rules.spill_calls:
+        return Decision(best.name, "spilled", move_pin=True)
+    return Decision(pinned.name, "pinned", move_pin=False)

@@ -1,0 +1,79 @@
+"""Runs a controller replica: listens, serves, and stops in order on SIGTERM or SIGINT."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from autellix_controller.access import KeysFile
+from autellix_controller.controller import Controller
+from autellix_controller.logs import fields
+from autellix_controller.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Idle connections of clients stay open longer than the pools of usual clients and proxies keep theirs.
+_KEEP_ALIVE_SECONDS = 75
+#: What may pass between the end of the drain and that of the last connection.
+_CLOSE_SECONDS = 5
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own handling of signals, which would end the process by the signal itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket. Raises OSError."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+
+
+async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | None, engine_key: str | None) -> None:
+    """Serves until a signal comes, then drains: first the replica stops being ready and goes on as before, for the
+    notice; then it takes no new connections and lets running calls end; at the deadline it ends what still runs."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    async with Controller(settings, keys=keys, engine_key=engine_key) as controller:
+        config = uvicorn.Config(
+            controller,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=int(settings.drain_seconds) + _CLOSE_SECONDS,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        host, port = sock.getsockname()[:2]
+        log.info("listening", extra=fields(address=f"{host}:{port}", replica=settings.replica))
+        await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        controller.leave()
+        log.info("stopping", extra=fields(notice_seconds=settings.drain_notice_seconds))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(hurry.wait(), settings.drain_notice_seconds)
+        server.should_exit = True
+        await asyncio.wait(
+            {serving, asyncio.create_task(hurry.wait())},
+            timeout=settings.drain_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        controller.interrupt_calls()
+        await serving
+    log.info("stopped")

@@ -1,0 +1,99 @@
+"""The HTTP API of sessions."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from autellix_controller.access import Access
+from autellix_controller.errors import invalid
+from autellix_controller.sessions.identity import checked_name, new_session
+from autellix_controller.sessions.programs import Programs
+from autellix_controller.table.entry import ProgramEntry
+
+#: Largest body of ``POST /v1/sessions``, bytes.
+_BODY_LIMIT = 4096
+
+
+class _NewSession(msgspec.Struct, forbid_unknown_fields=True):
+    id: str | None = None
+
+
+def describe(entry: ProgramEntry) -> dict[str, Any]:
+    """A session as clients see it. Durations in milliseconds, times in Unix seconds."""
+    return {
+        "id": entry.session,
+        "object": "session",
+        "program": entry.id,
+        "engine": entry.engine,
+        "service_ms": round(entry.service_ms, 3),
+        "path_ms": round(entry.path_ms, 3),
+        "wait_ms": round(entry.wait_ms, 3),
+        "calls": entry.calls,
+        "prompt_tokens": sum(t.prompt_tokens for t in entry.totals.values()),
+        "generated_tokens": sum(t.generated_tokens for t in entry.totals.values()),
+        "created": entry.created_ms // 1000,
+        "last_active": entry.last_activity_ms // 1000,
+    }
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+async def _requested_id(request: Request) -> str:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_LIMIT:
+            raise invalid(f"The body is larger than {_BODY_LIMIT} bytes.")
+    if not body.strip():
+        return new_session()
+    try:
+        wanted = msgspec.json.decode(body, type=_NewSession).id
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(f"The body must be a JSON object with at most the field id: {error}.") from None
+    return new_session() if wanted is None else checked_name(wanted, param="id")
+
+
+def routes(access: Access, programs: Programs) -> APIRouter:
+    """The routes under ``/v1/sessions``. Sessions belong to the caller's key."""
+    router = APIRouter(prefix="/v1/sessions")
+
+    def owner(request: Request) -> str:
+        authorization = request.headers.get("authorization")
+        return access.owner(authorization.encode("latin-1") if authorization is not None else None)
+
+    @router.post("")
+    async def start(request: Request) -> Response:
+        """Opens a session, or returns the one that is open under the given id."""
+        caller = owner(request)
+        return _json(describe(await programs.open(caller, await _requested_id(request))))
+
+    @router.get("")
+    async def page(request: Request, after: str = "", limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+        """Lists the caller's sessions, in no meaningful but a stable order."""
+        found = programs.page(owner(request), checked_name(after, param="after") if after else "", limit + 1)
+        shown = found[:limit]
+        return _json(
+            {
+                "object": "list",
+                "data": [describe(entry) for entry in shown],
+                "first_id": shown[0].session if shown else None,
+                "last_id": shown[-1].session if shown else None,
+                "has_more": len(found) > limit,
+            }
+        )
+
+    @router.get("/{session:path}")
+    async def one(request: Request, session: str) -> Response:
+        """Describes one session."""
+        return _json(describe(programs.get(owner(request), checked_name(session, param="id"))))
+
+    @router.delete("/{session:path}")
+    async def end(request: Request, session: str) -> Response:
+        """Ends a session: its figures are dropped, and engines forget it."""
+        await programs.end(owner(request), checked_name(session, param="id"))
+        return _json({"id": session, "object": "session.deleted", "deleted": True})
+
+    return router

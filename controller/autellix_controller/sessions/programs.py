@@ -1,0 +1,66 @@
+"""Programs in the process table: opened by sessions and calls, ended by their owner."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from autellix_controller.background import SingleFlight
+from autellix_controller.errors import ApiError, ErrorCode
+from autellix_controller.sessions.identity import Program, program_of
+from autellix_controller.table.entry import ProgramEntry
+from autellix_controller.table.interface import ProcessTable, TableUnavailable
+
+
+class Programs:
+    """What the API does with programs."""
+
+    def __init__(
+        self,
+        table: ProcessTable,
+        *,
+        now_ms: Callable[[], int],
+        tell_engines: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """``tell_engines`` makes the engines forget a program, given its engine name."""
+        self._table, self._now_ms, self._tell_engines = table, now_ms, tell_engines
+        self._opening: SingleFlight[str, ProgramEntry] = SingleFlight()
+
+    async def open(self, owner: str, session: str) -> ProgramEntry:
+        """The program of a session, opened if it is new. Calls that arrive at once open it once."""
+        program = program_of(owner, session, call="").id
+        entry = self._table.get(program)
+        if entry is not None and entry.state == "active":
+            return entry
+        return await self._opening.run(
+            program, lambda: self._table.open(program, owner=owner, session=session, now_ms=self._now_ms())
+        )
+
+    def get(self, owner: str, session: str) -> ProgramEntry:
+        """The program of a session. Raises ApiError 404; a session of another key is not found."""
+        entry = self._table.get(program_of(owner, session, call="").id)
+        if entry is None or entry.state != "active":
+            raise _not_found(session)
+        return entry
+
+    def page(self, owner: str, after: str, limit: int) -> Sequence[ProgramEntry]:
+        """At most ``limit`` programs of one owner, after the session ``after`` (empty: from the start)."""
+        return self._table.page(owner, program_of(owner, after, call="").id if after else "", limit)
+
+    async def end(self, owner: str, session: str) -> None:
+        """Ends a session: in the table, then on the engines. Raises ApiError 404 or 503."""
+        entry = self.get(owner, session)
+        try:
+            ended = await self._table.end(entry.id)
+        except TableUnavailable as error:
+            raise ApiError(
+                ErrorCode.TABLE_UNAVAILABLE, f"The session cannot be ended now: {error}", retry_after_seconds=2
+            ) from None
+        if not ended:
+            raise _not_found(session)
+        await self._tell_engines(entry.engine_program)
+
+    def known(self, program: Program) -> ProgramEntry | None:
+        """What the table knows of a call's program now; None for one that it does not keep."""
+        return self._table.get(program.id) if program.session is not None else None
+
+
+def _not_found(session: str) -> ApiError:
+    return ApiError(ErrorCode.SESSION_NOT_FOUND, f"There is no session {session!r}.", param="id")

@@ -1,0 +1,291 @@
+"""The controller's settings: one validated model, read from flags, environment and an optional YAML file.
+
+A flag wins over the environment, the environment over the file, the file over the default. Names follow from the
+model: field ``session_timeout_seconds`` is the flag ``--session-timeout-seconds``, the variable
+``AUTELLIX_CONTROLLER_SESSION_TIMEOUT_SECONDS`` and the key ``session_timeout_seconds`` of the file.
+"""
+
+import argparse
+import ipaddress
+import os
+import re
+import secrets
+import socket
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from autellix_controller.table.urls import InvalidTableUrl, parse_endpoints
+
+ENV_PREFIX: Final = "AUTELLIX_CONTROLLER_"
+ENGINE_KEY_VARIABLE: Final = "AUTELLIX_ENGINE_KEY"
+
+_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_KUBERNETES_URL: Final = re.compile(rf"kubernetes://({_DNS_LABEL})/({_DNS_LABEL})")
+_HOST_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+class InvalidSettings(ValueError):
+    """A setting is wrong or missing. The message is one line that names it and says what is allowed."""
+
+
+def _host_port(text: str) -> tuple[str, int]:
+    match = _HOST_PORT.fullmatch(text)
+    if not match or not 0 <= int(match[2]) <= 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port from 0 to 65535, an IPv6 host in brackets")
+    return match[1].strip("[]"), int(match[2])
+
+
+def _is_listen(text: str) -> str:
+    _host_port(text)
+    return text
+
+
+def _is_engine_url(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+        raise ValueError(f"{text!r} is not http://HOST:PORT or https://HOST:PORT")
+    return text.rstrip("/").removesuffix("/v1")
+
+
+def _is_kubernetes_url(text: str) -> str:
+    if not _KUBERNETES_URL.fullmatch(text):
+        raise ValueError(f"{text!r} is not kubernetes://NAMESPACE/SERVICE")
+    return text
+
+
+def _is_table_url(text: str) -> str:
+    try:
+        parse_endpoints(text)
+    except InvalidTableUrl as error:
+        raise ValueError(str(error).removeprefix("table: ")) from None
+    return text
+
+
+def _split(value: Any) -> Any:
+    return [part for part in re.split(r"[,\s]+", value) if part] if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
+
+
+class TableSettings(BaseModel):
+    """Where the process table is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    table: Annotated[str, AfterValidator(_is_table_url)] = Field(
+        "memory:", description="process table: etcd://HOST:PORT[,HOST:PORT] or memory: (one replica, lost at its end)"
+    )
+    table_prefix: str = Field(
+        "/autellix/default/default", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="where in etcd the table lies"
+    )
+
+
+class Settings(TableSettings):
+    """All settings of one controller replica."""
+
+    listen: Annotated[str, AfterValidator(_is_listen)] = Field(
+        "127.0.0.1:8080", description="HOST:PORT to serve clients on"
+    )
+    engine: Annotated[tuple[Annotated[str, AfterValidator(_is_engine_url)], ...], BeforeValidator(_split)] = Field(
+        (), description="URL of an engine (any OpenAI-compatible server); repeatable, comma-separated outside flags"
+    )
+    engines: Annotated[str, AfterValidator(_is_kubernetes_url)] | None = Field(
+        None, description="kubernetes://NAMESPACE/SERVICE: the engines are the ready pods behind that Service"
+    )
+    engine_key_file: Path | None = Field(
+        None,
+        description=f"file with the key that engines ask for; without it the key is taken from {ENGINE_KEY_VARIABLE}",
+    )
+    replica: str = Field(
+        default_factory=lambda: f"{socket.gethostname()[:200]}-{secrets.token_hex(4)}",
+        pattern=r"^[A-Za-z0-9._-]{1,253}$",
+        description="name of this replica, unique among those alive (default: host name and a random suffix)",
+    )
+    session_timeout_seconds: Seconds = Field(3600, description="a session without calls for so long expires")
+    locality_threshold_tokens: int = Field(
+        0, ge=0, le=10_000_000, description="longer calls go to their program's engine; 0 pins every call"
+    )
+    spill_ratio: float = Field(
+        1.5, ge=1, le=100, description="with spill_calls: how much busier than the least used a program's engine may be"
+    )
+    spill_calls: int = Field(
+        8, ge=1, le=1_000_000, description="a pinned call moves if its engine has more calls than ratio x least + this"
+    )
+    api_keys_file: Path | None = Field(
+        None, description="file of name:key lines, one for each key that clients may use; read again when it changes"
+    )
+    allow_anonymous: bool = Field(False, description="serve callers without a key on other addresses than loopback")
+    max_calls: int = Field(4096, ge=1, le=1_000_000, description="calls at once on this replica; more get 429")
+    body_limit_bytes: int = Field(32 << 20, ge=1024, le=1 << 31, description="largest request body")
+    answer_limit_bytes: int = Field(64 << 20, ge=1024, le=1 << 31, description="largest answer that is not a stream")
+    body_deadline_seconds: Seconds = Field(60, description="to receive a request's body")
+    connect_deadline_seconds: Seconds = Field(2, description="to connect to an engine")
+    first_byte_deadline_seconds: Seconds = Field(600, description="from sending a call to the first byte of its answer")
+    idle_deadline_seconds: Seconds = Field(120, description="between two pieces of an answer")
+    total_deadline_seconds: Seconds = Field(3600, description="for a call in all, its retry included")
+    probe_seconds: Seconds = Field(5, description="between two probes of a healthy engine")
+    drain_notice_seconds: float = Field(
+        3, ge=0, le=3600, description="after SIGTERM: still accept calls for so long, not ready any more"
+    )
+    drain_seconds: Seconds = Field(30, description="after SIGTERM and the notice: time for running calls to end")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level to log")
+
+    @field_validator("engine")
+    @classmethod
+    def _distinct_engines(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(urls)) != len(urls):
+            raise ValueError("names an engine twice; each may be given once")
+        return urls
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Settings":
+        if bool(self.engine) == bool(self.engines):
+            raise ValueError("engine, engines: give either engine URLs or one kubernetes://NAMESPACE/SERVICE")
+        if self.api_keys_file and self.allow_anonymous:
+            raise ValueError("api_keys_file, allow_anonymous: only one of the two may be set")
+        if not self.api_keys_file and not self.allow_anonymous and not is_loopback(self.host):
+            raise ValueError(
+                f"listen: {self.listen} is reachable by others and no key is required; "
+                "set api_keys_file, or allow_anonymous to serve everybody, or listen on 127.0.0.1"
+            )
+        return self
+
+    @property
+    def host(self) -> str:
+        """Address to listen on."""
+        return _host_port(self.listen)[0]
+
+    @property
+    def port(self) -> int:
+        """Port to listen on; 0 lets the system choose."""
+        return _host_port(self.listen)[1]
+
+    @property
+    def kubernetes_service(self) -> tuple[str, str] | None:
+        """Namespace and name of the Service that the engines stand behind."""
+        match = _KUBERNETES_URL.fullmatch(self.engines or "")
+        return (match[1], match[3]) if match else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def add_arguments(parser: argparse.ArgumentParser, model: type[TableSettings]) -> None:
+    """Adds a flag for each setting of the model, with help taken from it."""
+    parser.add_argument(
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help=f"YAML file with settings [{ENV_PREFIX}CONFIG]"
+    )
+    for name, field in model.model_fields.items():
+        default = field.get_default()
+        shown = f", default {default}" if default not in (None, (), False) else ""
+        options: dict[str, Any] = {
+            "dest": name,
+            "default": argparse.SUPPRESS,
+            "help": f"{field.description} [{ENV_PREFIX}{name.upper()}{shown}]".replace("%", "%%"),
+        }
+        if field.annotation is bool:
+            options |= {"action": "store_const", "const": "true"}
+        elif typing.get_origin(field.annotation) is tuple:
+            options |= {"action": "append", "metavar": "URL"}
+        else:
+            options |= {"metavar": _metavar(field.annotation)}
+        parser.add_argument("--" + name.replace("_", "-"), **options)
+
+
+def _metavar(annotation: Any) -> str:
+    if typing.get_origin(annotation) is Literal:
+        return "|".join(typing.get_args(annotation))
+    if isinstance(annotation, types.UnionType):
+        annotation = typing.get_args(annotation)[0]
+    return {int: "N", float: "N", Path: "FILE"}.get(annotation, "VALUE")
+
+
+Model = TypeVar("Model", bound=TableSettings)
+
+
+def load(model: type[Model], arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Model:
+    """The settings from parsed flags, environment and file. Raises InvalidSettings.
+
+    Variables with our prefix that are no setting are ignored: Kubernetes adds some of its own for a Service of the
+    same name.
+    """
+    config = arguments.get("config") or environ.get(ENV_PREFIX + "CONFIG")
+    file = _read_file(Path(config)) if config else {}
+    values: dict[str, Any] = {}
+    for name in model.model_fields:
+        for source, key in ((arguments, name), (environ, ENV_PREFIX + name.upper()), (file, name)):
+            if key in source:
+                values[name] = source[key]
+                break
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise InvalidSettings(_first_line(error)) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidSettings(f"config: cannot read {path} as YAML: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InvalidSettings(f"config: {path} must hold one mapping from setting to value")
+    for name in values:
+        if name not in Settings.model_fields:
+            allowed = ", ".join(Settings.model_fields)
+            raise InvalidSettings(f"config: {path}: {name}: no such setting; allowed are {allowed}")
+    return values
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return message
+    name = str(first["loc"][0])
+    if first["type"] == "value_error":
+        return f"{name}: {message}"
+    return f"{name}: {first['input']!r}: {message}"
+
+
+def read_engine_key(settings: Settings, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The key that engines ask for, None if they ask for none. Raises InvalidSettings; never shows the key."""
+    source, key = ENGINE_KEY_VARIABLE, environ.get(ENGINE_KEY_VARIABLE, "")
+    if settings.engine_key_file:
+        source = f"engine_key_file: {settings.engine_key_file}"
+        try:
+            key = settings.engine_key_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSettings(f"{source}: cannot be read: {type(error).__name__}") from None
+        if not key:
+            raise InvalidSettings(f"{source}: is empty; one line with the key is expected")
+    if not re.fullmatch(r"[!-~]*", key):
+        raise InvalidSettings(f"{source}: the key must be visible ASCII characters without spaces")
+    return key or None
