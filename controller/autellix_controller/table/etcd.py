@@ -1,6 +1,7 @@
 """The process table in etcd: many controller replicas, one truth."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
@@ -23,6 +24,8 @@ from autellix_controller.table.transitions import Transitions
 from autellix_controller.table.watcher import Watcher
 from autellix_controller.table.writer import Writer
 from autellix_wire.records import CallRecord
+
+_log = logging.getLogger(__name__)
 
 
 def wall_clock_ms() -> int:
@@ -75,18 +78,17 @@ class EtcdTable:
         self._background("keep running programs", self._keep_running())
 
     async def close(self) -> None:
-        """See ``ProcessTable``. What could not be written in time is lost; the log of the caller should say so."""
+        """See ``ProcessTable``. Says in the log what could not be written in time."""
         try:
             async with asyncio.timeout(self._timings.close):
                 await self.flush()
                 await self._registry.leave()
-        except (TimeoutError, StoreAway):
-            raise TableUnavailable(f"{self._mirror.pending} programs' accounting is not written") from None
+        except (TimeoutError, TableUnavailable, StoreAway) as error:
+            _log.warning("closing the process table with %d programs not written: %s", self._mirror.pending, error)
         finally:
             for task in self._tasks:
                 task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._transitions.close()
             await self._leases.close()
             await self._members.close()

@@ -54,7 +54,7 @@ class ProcessTable(Protocol):
         when it is usable."""
 
     async def close(self) -> None:
-        """Writes what is pending (within a short deadline) and stops."""
+        """Writes what is pending (within a short deadline; what remains is lost, and the log says so) and stops."""
 
     def get(self, program: str) -> ProgramEntry | None:
         """The entry as this replica knows it, own unwritten accounting included."""

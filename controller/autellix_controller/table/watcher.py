@@ -1,6 +1,7 @@
 """Follows all keys under a prefix: list, then watch, and again from where it left off after any cut."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from etcd3aio.kv import prefix_range_end
 from autellix_controller.table.channel import Member
 from autellix_controller.table.store import Compacted, EtcdStore, LeaseGone, StoreAway, Swap, Value
 from autellix_controller.table.timings import Timings
+
+_log = logging.getLogger(__name__)
 
 #: A watch on a member that lost its leader is cancelled instead of falling silent.
 _METADATA: Final = (("hasleader", "true"),)
@@ -99,6 +102,7 @@ class Watcher:
             if self.connected:
                 self.connected = False
                 backoff = self._timings.backoff_min
+                _log.warning("the process table is not followed any more: %s", self.detail)
             await asyncio.sleep(backoff * (0.5 + self._jitter() / 2))
             backoff = min(self._timings.backoff_max, backoff * 2)
 
@@ -117,6 +121,8 @@ class Watcher:
             revision = listed
             self._sink.snapshot_page(values)
         self._sink.snapshot_complete(revision, same_history=same_history)
+        if not same_history:
+            _log.warning("etcd lost history: it was at revision %d, now %d", self.revision, revision)
         self._history = history
         self.revision = revision
         self._next = revision + 1
@@ -185,6 +191,7 @@ class Watcher:
             # Its revision says nothing about what was delivered.
             self.connected = True
             self.detail = ""
+            _log.info("following the process table from revision %d", self._next)
             return
         if reply.events:
             events = [

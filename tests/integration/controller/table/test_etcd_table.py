@@ -6,6 +6,7 @@ import pytest
 
 from support.etcd import Etcd
 from support.table_contract import TableContract
+from support.table_machine import run_table_machine
 from support.tables import WORLDS, World
 
 
@@ -15,3 +16,7 @@ class TestEtcdTable(TableContract):
         world = WORLDS["etcd"](self.timeout_seconds, shared_etcd)
         yield world
         await world.end()
+
+
+def test_it_agrees_with_the_model(shared_etcd: Etcd) -> None:
+    run_table_machine(lambda: WORLDS["etcd"](60.0, shared_etcd), examples=30)
