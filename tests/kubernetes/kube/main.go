@@ -58,9 +58,11 @@ func run(command *cobra.Command) {
 }
 
 func runControllerManager() {
-	if err := openProvisionedVolumes(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	if slices.Contains(os.Args, "--enable-hostpath-provisioner=true") {
+		if err := openProvisionedVolumes(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	run(controllermanager.NewControllerManagerCommand())
 }
