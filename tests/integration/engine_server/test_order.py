@@ -1,0 +1,73 @@
+"""What it is all for, against plain vLLM: a short call does not wait for long ones."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from support.engine_calls import chat, events, http_client, new_context
+from support.engine_server import EngineServer
+
+pytestmark = pytest.mark.heavy
+
+LONG_TOKENS, SHORT_TOKENS = 1500, 8
+
+
+class StreamedCall:
+    """A call of a program of its own, read to its end in the background."""
+
+    def __init__(self, client: httpx.AsyncClient, max_tokens: int) -> None:
+        self._body = chat(new_context(), max_tokens, stream=True)
+        self._first_token = asyncio.Event()
+        self._task = asyncio.create_task(self._read(client))
+
+    async def first_token(self) -> None:
+        """Returns when the first token has come; fails if the call fails before."""
+        waiting = asyncio.create_task(self._first_token.wait())
+        await asyncio.wait((waiting, self._task), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            await self._task
+            raise AssertionError("no token came")
+
+    async def finished(self) -> str:
+        """Returns why the call ended, once it has."""
+        return await self._task
+
+    @property
+    def running(self) -> bool:
+        return not self._task.done()
+
+    async def _read(self, client: httpx.AsyncClient) -> str:
+        finish_reason = ""
+        async with client.stream("POST", "/v1/chat/completions", json=self._body) as response:
+            async for event in events(response):
+                choice = event["choices"][0]
+                if choice["delta"].get("content") and not self._first_token.is_set():
+                    self._first_token.set()
+                finish_reason = choice["finish_reason"] or finish_reason
+        return finish_reason
+
+
+async def short_calls_first_token_seconds(engine: EngineServer) -> float:
+    """Time to the first token of a short call while long calls of other programs hold both slots."""
+    async with http_client(engine) as client:
+        long_calls = [StreamedCall(client, LONG_TOKENS) for _ in range(2)]
+        for call in long_calls:
+            await call.first_token()
+        await asyncio.sleep(0.5)  # long calls that have run for a while
+        assert all(call.running for call in long_calls), "the long calls are too short for this machine"
+        started = time.monotonic()
+        short_call = StreamedCall(client, SHORT_TOKENS)
+        await short_call.first_token()
+        seconds = time.monotonic() - started
+        assert [await call.finished() for call in (short_call, *long_calls)] == ["length"] * 3
+        return seconds
+
+
+async def test_with_both_slots_held_a_short_call_starts_in_a_quarter_of_stocks_time(engine: EngineServer) -> None:
+    ours = await short_calls_first_token_seconds(engine)
+    async with EngineServer(stock=True, args=["--max-num-seqs", "2"]) as stock:
+        stocks = await short_calls_first_token_seconds(stock)
+    assert ours < stocks / 4, f"first token after {ours:.3f} s, stock after {stocks:.3f} s"
