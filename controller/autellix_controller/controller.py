@@ -53,21 +53,21 @@ class Controller:
             discovery = EndpointSliceDiscovery(self._kubernetes)
         else:
             discovery = StaticDiscovery(settings.engine)
-        self._fleet = Fleet(
+        self.fleet = Fleet(
             discovery,
             self._accounting,
             lambda url: EngineClient(self._http, url, engine_key),
             probe_seconds=settings.probe_seconds,
         )
         rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
-        router = Router(self._fleet, self._table, rules)
-        programs = Programs(self._table, now_ms=wall_clock_ms, tell_engines=self._fleet.end_program)
-        self._gateway = Gateway(
+        router = Router(self.fleet, self._table, rules)
+        programs = Programs(self._table, now_ms=wall_clock_ms, tell_engines=self.fleet.end_program)
+        self.gateway = Gateway(
             access=access,
             programs=programs,
             table=self._table,
             router=router,
-            fleet=self._fleet,
+            fleet=self.fleet,
             accounting=self._accounting,
             upstream=AiohttpUpstream(self._http, connect_seconds=settings.connect_deadline_seconds),
             metrics=metrics.CallMetrics(registry),
@@ -88,22 +88,22 @@ class Controller:
         )
         registry.register(
             metrics.StateCollector(
-                fleet=self._fleet,
+                fleet=self.fleet,
                 table=self._table,
                 router=router,
                 accounting=self._accounting,
-                running=lambda: self._gateway.running,
+                running=lambda: self.gateway.running,
             )
         )
         self._rest = rest.application(
-            access=access, programs=programs, fleet=self._fleet, registry=registry, readiness=self.readiness
+            access=access, programs=programs, fleet=self.fleet, registry=registry, readiness=self.readiness
         )
         self._leaving = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         await self._table.start()
-        await self._fleet.start()
+        await self.fleet.start()
         if self._keys is not None:
             self._tasks.append(asyncio.create_task(forever("API keys", self._keys.follow)))
         return self
@@ -112,7 +112,7 @@ class Controller:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await cancel(*self._tasks)
-        await self._fleet.stop()
+        await self.fleet.stop()
         try:
             await self._table.flush()
         except TableUnavailable as unavailable:
@@ -125,7 +125,7 @@ class Controller:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application: the gateway's paths go straight to it, everything else through FastAPI."""
         if scope["type"] == "http" and scope["path"] in ROUTES:
-            await self._gateway(scope, receive, send)
+            await self.gateway(scope, receive, send)
         else:
             await self._rest(scope, receive, _with_request_id(scope, send))
 
@@ -137,10 +137,10 @@ class Controller:
             reasons.append("the replica is stopping")
         if not table.loaded:
             reasons.append(f"the process table is not loaded yet{': ' if table.detail else ''}{table.detail}")
-        if not self._fleet.known:
+        if not self.fleet.known:
             reasons.append("the engines are not known yet")
         degraded = [f"process table: {table.detail}"] if table.detail and table.loaded else []
-        return Readiness(not reasons, reasons, degraded + self._fleet.troubles())
+        return Readiness(not reasons, reasons, degraded + self.fleet.troubles())
 
     def leave(self) -> None:
         """Stops being ready; calls are served as before."""
@@ -148,7 +148,7 @@ class Controller:
 
     def interrupt_calls(self) -> None:
         """Ends all running calls with an error."""
-        self._gateway.interrupt_all()
+        self.gateway.interrupt_all()
 
 
 def _with_request_id(scope: Scope, send: Send) -> Send:

@@ -36,6 +36,22 @@ def listen(settings: Settings) -> socket.socket:
     return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
 
 
+def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
+    """The HTTP server around a replica; it handles no signals."""
+    config = uvicorn.Config(
+        controller,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(settings.drain_seconds) + _CLOSE_SECONDS,
+    )
+    return _Server(config)
+
+
 async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | None, engine_key: str | None) -> None:
     """Serves until a signal comes, then drains: first the replica stops being ready and goes on as before, for the
     notice; then it takes no new connections and lets running calls end; at the deadline it ends what still runs."""
@@ -48,18 +64,7 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     async with Controller(settings, keys=keys, engine_key=engine_key) as controller:
-        config = uvicorn.Config(
-            controller,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=int(settings.drain_seconds) + _CLOSE_SECONDS,
-        )
-        server = _Server(config)
+        server = http_server(controller, settings)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         host, port = sock.getsockname()[:2]
         log.info("listening", extra=fields(address=f"{host}:{port}", replica=settings.replica))

@@ -221,7 +221,8 @@ class FakeEngine:
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         content = await request.read()
-        call = Call(request.path_qs, json.loads(content), content, dict(request.headers))
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        call = Call(request.path_qs, json.loads(content), content, headers)
         self.calls.append(call)
         self.running += 1
         outcome = "aborted"

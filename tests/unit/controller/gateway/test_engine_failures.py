@@ -1,0 +1,292 @@
+"""What clients see when engines fail, through a real server to scripted engines."""
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from support.fake_engine import (
+    DONE,
+    Call,
+    FakeEngine,
+    Script,
+    answer,
+    completion,
+    cut,
+    event,
+    fake_engine,
+    hang,
+    pieces,
+    raw,
+    status,
+)
+from support.running_controller import Replica, eventually, running_controller
+
+
+def error_of(body: bytes) -> dict[str, Any]:
+    error: dict[str, Any] = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return error
+
+
+def stream_error(body: bytes) -> dict[str, Any]:
+    """The error event at the end of a stream; nothing may follow it."""
+    last = body.rstrip(b"\n").rsplit(b"\n\n", 1)[-1]
+    assert last.startswith(b"data: ")
+    return error_of(last.removeprefix(b"data: "))
+
+
+FAILURES: list[tuple[str, Script, int, str]] = [
+    ("500", status(500), 502, "engine_error"),
+    ("502", status(502), 502, "engine_error"),
+    ("503", status(503), 503, "no_engine"),
+    ("501", status(501), 502, "engine_error"),
+    ("redirect", status(302, location="http://127.0.0.1:1/"), 502, "engine_error"),
+    ("engine key refused", status(401), 502, "engine_error"),
+    ("cut before the answer", cut, 502, "engine_error"),
+    ("html", raw(b"<html>", "text/html"), 502, "engine_error"),
+    ("no media type", raw(b"{}", ""), 502, "engine_error"),
+    ("broken json", raw(b'{"choices": ['), 502, "engine_error"),
+    ("json of another shape", raw(b'{"choices": 5}'), 502, "engine_error"),
+    ("binary", raw(b"\xff\xfe\x00"), 502, "engine_error"),
+    ("deep json", raw(b"[" * 100_000), 502, "engine_error"),
+    ("aborted", raw(json.dumps(completion(finish_reason="abort")).encode()), 502, "engine_error"),
+    ("empty stream", pieces(), 502, "engine_error"),
+    ("stream cut at once", pieces(then="cut"), 502, "engine_error"),
+    ("stream aborted at once", pieces(event(finish_reason="abort"), DONE), 502, "engine_error"),
+]
+
+
+@pytest.mark.parametrize(("script", "code", "name"), [case[1:] for case in FAILURES], ids=[case[0] for case in FAILURES])
+async def test_a_failed_engine_gives_one_openai_error(script: Script, code: int, name: str) -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = script
+        response, body = await replica.chat("s1")
+        assert response.status == code
+        assert response.headers["content-type"] == "application/json"
+        assert error_of(body)["code"] == name
+        assert ("retry-after" in response.headers) is (code == 503)
+        assert await replica.metric("autellix_controller_running_calls") == 0
+
+
+@pytest.mark.parametrize("script", [case[1] for case in FAILURES if case[0] not in ("501", "redirect", "engine key refused")])
+async def test_another_engine_serves_what_one_failed_before_its_first_byte(script: Script) -> None:
+    async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
+        first, _ = await replica.chat("s1")
+        pinned, other = (a, b) if a.calls else (b, a)
+        pinned.script = script
+        response, body = await replica.chat("s1")
+        assert response.status == 200
+        assert json.loads(body)["choices"][0]["message"]["content"] == other.name
+        assert response.headers["x-autellix-route"] == "spilled"
+        # One failure does not cost the program its warm cache.
+        pinned.script = answer
+        again, _ = await replica.chat("s1")
+        assert again.headers["x-autellix-route"] == "pinned"
+        assert again.headers["x-autellix-engine"] == first.headers["x-autellix-engine"]
+        assert {call.headers["x-request-id"] for call in (pinned.calls[1], other.calls[0])} == {
+            response.headers["x-request-id"]
+        }
+        assert await replica.metric("autellix_controller_retries_total") == 1
+
+
+async def test_there_is_one_retry_and_no_more() -> None:
+    async with (
+        fake_engine("a") as a,
+        fake_engine("b") as b,
+        fake_engine("c") as c,
+        running_controller(a, b, c) as replica,
+    ):
+        for engine in (a, b, c):
+            engine.script = status(500)
+        response, _ = await replica.chat("s1")
+        assert response.status == 502
+        assert len(a.calls) + len(b.calls) + len(c.calls) == 2
+
+
+@pytest.mark.parametrize("then", ["cut", "end"])
+async def test_a_stream_that_breaks_ends_with_an_error_event(then: str) -> None:
+    async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
+        a.script = b.script = pieces(event("x"), then=then)
+        response, body = await replica.chat("s1", stream=True)
+        assert response.status == 200
+        assert body.startswith(event("x"))
+        assert stream_error(body)["code"] == "engine_error"
+        assert len(a.calls) + len(b.calls) == 1, "no retry after the first byte"
+
+
+async def test_an_error_event_after_half_an_event_stands_on_its_own() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(event("x"), b'data: {"id"', then="cut")
+        _, body = await replica.chat("s1", stream=True)
+        assert stream_error(body)["code"] == "engine_error"
+
+
+async def test_an_abort_of_the_engine_in_mid_stream_is_an_error() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(event("x"), event(finish_reason="abort"), DONE, pause=0.02)
+        _, body = await replica.chat("s1", stream=True)
+        assert body.startswith(event("x") + event(finish_reason="abort"))
+        assert DONE not in body
+        assert stream_error(body)["message"] == "The engine aborted the call."
+
+
+async def test_the_responses_api_gets_its_own_error_event() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(b"event: x\ndata: {}\n\n", then="cut")
+        async with replica.http.post("/v1/responses", json={"model": "tiny", "input": "x", "stream": True}) as response:
+            body = await response.read()
+        name, data = body.rstrip(b"\n").rsplit(b"\n\n", 1)[-1].split(b"\n")
+        assert name == b"event: error"
+        assert json.loads(data.removeprefix(b"data: "))["type"] == "error"
+
+
+async def test_responses_streams_need_no_done() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(b"event: response.completed\ndata: {}\n\n")
+        async with replica.http.post("/v1/responses", json={"model": "tiny", "input": "x", "stream": True}) as response:
+            assert await response.read() == b"event: response.completed\ndata: {}\n\n"
+
+
+async def test_a_dead_engine_loses_its_programs_to_another_and_no_call_fails() -> None:
+    async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
+        await replica.chat("s1")
+        dead, alive = (a, b) if a.calls else (b, a)
+        await dead.stop()
+        response, body = await replica.chat("s1")
+        assert response.status == 200
+        assert json.loads(body)["choices"][0]["message"]["content"] == alive.name
+        _, session = await replica.json("GET", "/v1/sessions/s1")
+        assert "http://" + session["engine"] == alive.url
+        again, _ = await replica.chat("s1")
+        assert again.headers["x-autellix-engine"] == session["engine"]
+
+
+async def test_a_dead_engine_comes_back_by_probe_and_programs_stay_where_they_went() -> None:
+    async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
+        await replica.chat("s1")
+        dead, alive = (a, b) if a.calls else (b, a)
+        await dead.stop()
+        await replica.chat("s1")
+        await dead.start()
+        dead_name, alive_name = dead.url.removeprefix("http://"), alive.url.removeprefix("http://")
+        await eventually(lambda: not replica.controller.readiness().degraded, "the engine is back")
+        response, _ = await replica.chat("s1")
+        assert (response.headers["x-autellix-engine"], response.headers["x-autellix-route"]) == (alive_name, "pinned")
+        names = {(await replica.chat(f"n{n}"))[0].headers["x-autellix-engine"] for n in range(20)}
+        assert names == {dead_name, alive_name}
+
+
+async def test_no_engine_at_all_is_said_with_a_time_to_come_back() -> None:
+    async with fake_engine() as engine:
+        async with running_controller(engine) as replica:
+            await engine.stop()
+            response, body = await replica.chat("s1")
+            assert (response.status, error_of(body)["code"]) == (503, "no_engine")
+            response, body = await replica.chat("s1")
+            assert (response.status, error_of(body)["code"]) == (503, "no_engine")
+            assert response.headers["retry-after"]
+            assert any("not reachable" in line for line in replica.controller.readiness().degraded)
+
+
+async def test_an_outlier_leaves_rotation_and_returns_by_probe() -> None:
+    async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
+        a.script, a.healthy = status(500), False
+        for n in range(30):
+            response, _ = await replica.chat(f"s{n}")
+            assert response.status == 200
+        seen = len(a.calls)
+        assert seen <= 4, "three failures in a row are enough"
+        a.script, a.healthy = answer, True
+        await eventually(lambda: not replica.controller.readiness().degraded, "the engine is back")
+        for n in range(20):
+            await replica.chat(f"t{n}")
+        assert len(a.calls) > seen
+
+
+async def test_the_last_engine_is_tried_even_as_an_outlier() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = status(500)
+        for _ in range(4):
+            await replica.chat()
+        engine.script = answer
+        assert (await replica.chat())[0].status == 200
+
+
+async def deadline(replica: Replica, **fields: Any) -> dict[str, Any]:
+    response, body = await replica.chat("s1", **fields)
+    if fields.get("stream") and response.status == 200:
+        return stream_error(body)
+    assert response.status == 504
+    return error_of(body)
+
+
+async def test_an_engine_that_never_answers_costs_only_its_own_calls() -> None:
+    async with (
+        fake_engine("engine-a") as a,
+        fake_engine("engine-b") as b,
+        running_controller(a, b, first_byte_deadline_seconds=0.3) as replica,
+    ):
+        a.script = hang
+        answers = await asyncio.gather(*(replica.chat(f"s{n}") for n in range(20)))
+        served = [json.loads(body) for response, body in answers if response.status == 200]
+        assert len(served) == len(b.calls) > 0
+        late = [body for response, body in answers if response.status == 504]
+        assert {error_of(body)["code"] for body in late} == {"deadline_exceeded"}
+        await eventually(lambda: a.running == 0, "the engine was told to stop")
+
+
+async def test_a_stream_that_falls_silent_ends_at_the_idle_deadline() -> None:
+    async with fake_engine() as engine, running_controller(engine, idle_deadline_seconds=0.2) as replica:
+        engine.script = pieces(event("x"), then="hang")
+        assert "sent nothing for 0.2 s" in (await deadline(replica, stream=True))["message"]
+        await eventually(lambda: engine.aborted == 1, "the engine was told to stop")
+
+
+async def test_a_call_ends_at_its_total_deadline_and_the_engine_is_not_blamed() -> None:
+    async with fake_engine() as engine, running_controller(engine, total_deadline_seconds=0.4) as replica:
+        engine.script = pieces(*(event("x") for _ in range(1000)), pause=0.05)
+        for _ in range(4):
+            assert "within 0.4 s" in (await deadline(replica, stream=True))["message"]
+        assert replica.controller.readiness().degraded == []
+
+
+async def test_an_engine_that_takes_no_connection_is_left_at_the_connect_deadline() -> None:
+    settings = {"connect_deadline_seconds": 0.2, "probe_seconds": 60}
+    async with fake_engine() as engine, running_controller(engine, **settings) as replica:
+        await engine.stop()
+        # A listener whose queue of connections is full answers nobody.
+        with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+            full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            full.bind(("127.0.0.1", engine.port))
+            full.listen(0)
+            for filler in (first, second):
+                filler.setblocking(False)
+                filler.connect_ex(("127.0.0.1", engine.port))
+            async with asyncio.timeout(5):
+                response, body = await replica.chat()
+            assert any("Timeout" in line for line in replica.controller.readiness().degraded)
+        assert (response.status, error_of(body)["code"]) == (503, "no_engine")
+
+
+async def test_an_answer_larger_than_the_limit_is_an_error() -> None:
+    async with fake_engine() as engine, running_controller(engine, answer_limit_bytes=2048) as replica:
+        engine.script = raw(json.dumps({"pad": "x" * 4096}).encode())
+        response, body = await replica.chat()
+        assert response.status == 502
+        assert "larger than 2048 bytes" in error_of(body)["message"]
+
+
+async def test_a_compressed_answer_is_an_error() -> None:
+    async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
+        assert call.headers["accept-encoding"] == "identity"
+        return web.Response(body=b"{}", headers={"content-type": "application/json", "content-encoding": "br"})
+
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = script
+        response, _ = await replica.chat()
+        assert response.status == 502

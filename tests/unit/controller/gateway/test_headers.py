@@ -1,0 +1,57 @@
+import pytest
+
+from autellix_controller.errors import ApiError
+from autellix_controller.gateway.headers import to_client, to_engine
+
+
+def test_unknown_headers_pass_to_the_engine() -> None:
+    passed = to_engine([(b"x-custom", b"caf\xc3\xa9"), (b"traceparent", b"00-1")], request_id="r", key=None)
+    assert ("x-custom", "caf\u00e9") in passed
+    assert ("traceparent", "00-1") in passed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"connection",
+        b"keep-alive",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+        b"host",
+        b"content-length",
+        b"x-session-id",
+        b"X-Vllm-Priority",
+        b"x-data-parallel-rank",
+        b"x-autellix-session",
+        b"x-autellix-thread",
+        b"x-only-this-hop",
+    ],
+)
+def test_what_belongs_to_this_hop_or_to_us_does_not_reach_the_engine(name: bytes) -> None:
+    sent = [(name, b"1"), (b"connection", b"close, X-Only-This-Hop")]
+    assert name.decode().lower() not in {key.lower() for key, _ in to_engine(sent, request_id="r", key=None)}
+
+
+def test_the_engine_gets_its_own_key_and_never_the_clients() -> None:
+    passed = to_engine([(b"authorization", b"Bearer client")], request_id="r", key="engine")
+    assert [value for key, value in passed if key == "authorization"] == ["Bearer engine"]
+    assert "authorization" not in dict(to_engine([(b"authorization", b"Bearer client")], request_id="r", key=None))
+
+
+def test_a_header_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(ApiError):
+        to_engine([(b"x-a", b"\xff")], request_id="r", key=None)
+
+
+def test_an_engine_cannot_speak_for_us() -> None:
+    passed = to_client(
+        [
+            (b"X-Autellix-Engine", b"other"),
+            (b"X-Request-Id", b"other"),
+            (b"Transfer-Encoding", b"chunked"),
+            (b"Content-Length", b"3"),
+            (b"X-Custom", b"1"),
+        ]
+    )
+    assert passed == [(b"x-custom", b"1")]

@@ -1,0 +1,124 @@
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autellix_controller.routing.decide import ROUTE_REASONS, EngineView, NoEngine, Rules, Snapshot, decide
+
+RULES = Rules(threshold_tokens=2048, spill_ratio=1.5, spill_calls=8)
+
+
+def engines(**used: int) -> tuple[EngineView, ...]:
+    return tuple(EngineView(name, count) for name, count in used.items())
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+views = st.dictionaries(names, st.integers(0, 100), min_size=1).map(lambda used: engines(**used))
+rules = st.builds(Rules, spill_ratio=st.floats(1, 5), spill_calls=st.integers(1, 20))
+snapshots = st.builds(
+    Snapshot,
+    program=st.text(min_size=1, max_size=8),
+    engines=views,
+    pin=st.none() | names,
+    short=st.booleans(),
+    tried=st.frozensets(names, max_size=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "engine", "reason", "move_pin"),
+    [
+        (Snapshot("p", engines(a=3, b=1), short=True, pin="a"), "b", "short", False),
+        (Snapshot("p", engines(a=3, b=1)), "b", "new", True),
+        (Snapshot("p", engines(a=3, b=1), pin="a"), "a", "pinned", False),
+        (Snapshot("p", engines(a=3, b=1), pin="gone"), "b", "new", True),
+        (Snapshot("p", engines(a=9, b=1), pin="a"), "a", "pinned", False),
+        (Snapshot("p", engines(a=10, b=1), pin="a"), "b", "spilled", True),
+        (Snapshot("p", engines(a=0, b=5), pin="a", tried=frozenset("a")), "b", "spilled", False),
+        (Snapshot("p", engines(a=50)), "a", "only", True),
+        (Snapshot("p", engines(a=50), pin="a"), "a", "only", False),
+        (Snapshot("p", engines(a=50), short=True), "a", "only", False),
+    ],
+)
+def test_algorithm_2_and_its_way_out(snapshot: Snapshot, engine: str, reason: str, move_pin: bool) -> None:
+    decision = decide(snapshot, RULES)
+    assert (decision.engine, decision.reason, decision.move_pin) == (engine, reason, move_pin)
+
+
+def test_without_engines_there_is_no_decision() -> None:
+    with pytest.raises(NoEngine):
+        decide(Snapshot("p", ()), RULES)
+    with pytest.raises(NoEngine):
+        decide(Snapshot("p", engines(a=1), tried=frozenset("a")), RULES)
+
+
+@given(snapshots, rules)
+def test_a_decision_names_an_engine_that_was_offered_and_not_tried(snapshot: Snapshot, rule: Rules) -> None:
+    offered = {view.name for view in snapshot.engines} - snapshot.tried
+    if not offered:
+        with pytest.raises(NoEngine):
+            decide(snapshot, rule)
+        return
+    decision = decide(snapshot, rule)
+    assert decision.engine in offered
+    assert decision.reason in ROUTE_REASONS
+    if decision.move_pin:
+        assert decision.engine != snapshot.pin
+        assert not snapshot.short
+
+
+@given(snapshots, rules)
+def test_a_call_that_may_go_anywhere_goes_to_the_least_used(snapshot: Snapshot, rule: Rules) -> None:
+    left = [view.used for view in snapshot.engines if view.name not in snapshot.tried]
+    if not left:
+        return
+    decision = decide(snapshot, rule)
+    used = {view.name: view.used for view in snapshot.engines}
+    if decision.reason != "pinned":
+        assert used[decision.engine] == min(left)
+
+
+@given(snapshots, rules, st.randoms())
+def test_the_order_of_the_engines_does_not_matter(snapshot: Snapshot, rule: Rules, random: object) -> None:
+    shuffled = sorted(snapshot.engines, key=lambda view: hash((view.name, id(random))))
+    if {view.name for view in snapshot.engines} - snapshot.tried:
+        assert decide(snapshot, rule) == decide(msgspec.structs.replace(snapshot, engines=tuple(shuffled)), rule)
+
+
+@given(views, st.text(min_size=1, max_size=8), names, rules)
+def test_a_program_that_just_moved_stays(engine_views: tuple[EngineView, ...], program: str, pin: str, rule: Rules) -> None:
+    """Hysteresis: the call that moved a pin is not followed by one that moves it again."""
+    snapshot = Snapshot(program, engine_views, pin=pin)
+    first = decide(snapshot, rule)
+    if not first.move_pin:
+        return
+    after = tuple(EngineView(view.name, view.used + (view.name == first.engine)) for view in engine_views)
+    second = decide(Snapshot(program, after, pin=first.engine), rule)
+    assert second.engine == first.engine
+    assert not second.move_pin
+
+
+@given(views, rules, st.integers(0, 60))
+def test_parallel_calls_of_one_program_move_its_pin_rarely(
+    engine_views: tuple[EngineView, ...], rule: Rules, calls: int
+) -> None:
+    """Every move needs ``spill_calls`` calls more on one engine than the move before: moves grow with the root."""
+    used = {view.name: view.used for view in engine_views}
+    pin: str | None = next(iter(used))
+    moved_at = []
+    for number in range(calls):
+        decision = decide(Snapshot("p", engines(**used), pin=pin), rule)
+        used[decision.engine] += 1
+        if decision.move_pin:
+            pin, moved = decision.engine, number
+            moved_at.append(moved)
+    assert all(later - earlier >= rule.spill_calls for earlier, later in pairwise(moved_at))
+
+
+def test_ties_spread_programs_over_idle_engines_and_agree_between_replicas() -> None:
+    idle = engines(a=0, b=0, c=0, d=0)
+    chosen = [decide(Snapshot(f"program-{n}", idle), RULES).engine for n in range(400)]
+    assert {name: 60 < chosen.count(name) < 140 for name in "abcd"} == dict.fromkeys("abcd", True)
+    assert chosen == [decide(Snapshot(f"program-{n}", idle), RULES).engine for n in range(400)]
