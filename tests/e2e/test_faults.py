@@ -1,0 +1,77 @@
+"""Parts of a serving cluster die under it. Programs keep their pins and their service."""
+
+import asyncio
+
+import pytest
+from openai import AsyncOpenAI
+
+from support.installation import Installation, wait_until
+from support.resources import SERVED_MODEL
+from support.traffic import Program, run_program
+
+pytestmark = pytest.mark.heavy
+NAMESPACE, CLUSTER = "agents", "main"
+
+
+def kill(cluster: Installation, pods: list[dict[str, object]]) -> None:
+    """Ends pods as a lost node would: no preStop, no SIGTERM."""
+    names = [f"pod/{p['metadata']['name']}" for p in pods]  # type: ignore[index]
+    cluster.kubernetes.kubectl("delete", "-n", NAMESPACE, *names, "--grace-period=0", "--force", "--wait=false")
+
+
+async def session(client: AsyncOpenAI, name: str) -> dict[str, object]:
+    return await client.get(f"/sessions/{name}", cast_to=dict[str, object])
+
+
+async def settled(client: AsyncOpenAI, name: str, calls: int) -> dict[str, object]:
+    """The session once so many calls are accounted for."""
+    async with asyncio.timeout(20):
+        while (shown := await session(client, name))["calls"] != calls:
+            await asyncio.sleep(0.2)
+    return shown
+
+
+async def test_pins_and_service_survive_the_loss_of_every_controller(
+    client: AsyncOpenAI, cluster: Installation
+) -> None:
+    run = await run_program(client, SERVED_MODEL, Program(name="survivor", calls=2, max_tokens=8))
+    before = await settled(client, "survivor", 2)
+
+    kill(cluster, cluster.pods(CLUSTER, NAMESPACE, "controller"))
+    wait_until(
+        lambda: cluster.condition(CLUSTER, NAMESPACE, "ControllerReady")["status"] == "False",
+        seconds=30,
+        what="the loss of all controllers noticed",
+    )
+    cluster.wait_ready(CLUSTER, NAMESPACE, seconds=120)
+
+    after = await session(client, "survivor")
+    assert after["engine"] == before["engine"] == run.calls[0].engine
+    assert float(str(after["service_ms"])) >= float(str(before["service_ms"])) > 0
+    again = await run_program(client, SERVED_MODEL, Program(name="survivor", calls=1, max_tokens=8))
+    assert again.calls[0].engine == run.calls[0].engine
+
+
+async def test_a_program_whose_engine_dies_goes_on_elsewhere(client: AsyncOpenAI, cluster: Installation) -> None:
+    run = await run_program(client, SERVED_MODEL, Program(name="orphan", calls=1, max_tokens=8))
+    lost = run.calls[0].engine
+    victim = [p for p in cluster.pods(CLUSTER, NAMESPACE, "engine") if p["metadata"]["name"] == lost]
+    assert len(victim) == 1
+
+    kill(cluster, victim)
+    again = await run_program(client, SERVED_MODEL, Program(name="orphan", calls=2, max_tokens=8))
+    moved_to = {call.engine for call in again.calls}
+    assert len(moved_to) == 1
+    assert moved_to != {lost}
+    assert (await session(client, "orphan"))["engine"] in moved_to
+
+
+async def test_traffic_goes_on_while_etcd_is_away(client: AsyncOpenAI, cluster: Installation) -> None:
+    run = await run_program(client, SERVED_MODEL, Program(name="patient", calls=1, max_tokens=8))
+    pod = cluster.pods(CLUSTER, NAMESPACE, "etcd")
+    kill(cluster, pod)
+    meanwhile = await run_program(client, SERVED_MODEL, Program(name="patient", calls=2, max_tokens=8))
+    assert {call.engine for call in meanwhile.calls} == {run.calls[0].engine}
+    cluster.wait_ready(CLUSTER, NAMESPACE, seconds=120)
+    shown = await settled(client, "patient", 3)
+    assert shown["engine"] == run.calls[0].engine

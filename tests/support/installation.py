@@ -1,0 +1,137 @@
+"""The product on a Kubernetes, installed and used the way the README tells a user to: helm, kubectl, the Service."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from onenode.errors import OnenodeError
+from onenode.manifests import as_list, node_root
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
+OPERATOR_NAMESPACE = "autellix-system"
+RELEASE = "autellix"
+_POLL_SECONDS = 0.5
+
+
+class Kubernetes(Protocol):
+    """Where kubectl and helm work. Both raise OnenodeError when the program fails."""
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
+        """What kubectl prints."""
+
+    def helm(self, *arguments: str, stdin: str | None = None, seconds: float = 600) -> str:
+        """What helm prints."""
+
+
+def wait_until(
+    condition: Callable[[], bool], *, seconds: float, what: str, detail: Callable[[], str] = lambda: ""
+) -> None:
+    """Polls until the condition holds. Raises TimeoutError that says what was awaited, with ``detail`` of then."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:.0f} s\n{detail()}")
+        time.sleep(_POLL_SECONDS)
+
+
+class Installation:
+    """A release of the chart, and the clusters made with it."""
+
+    def __init__(self, kubernetes: Kubernetes, images: dict[str, str]) -> None:
+        """``images`` are values of the chart that name the images, such as ``image.repository``."""
+        self.kubernetes = kubernetes
+        self._images = images
+
+    def install(self, *, upgrade: bool = False) -> str:
+        """Installs the chart and waits for the operator; gives what helm printed."""
+        verb = ["upgrade"] if upgrade else ["install", "--create-namespace"]
+        settings = [f"--set-string={name}={value}" for name, value in self._images.items()]
+        return self.kubernetes.helm(
+            *verb, RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s", *settings
+        )
+
+    def uninstall(self) -> None:
+        """Removes the chart; clusters and their definition stay, as its documentation says."""
+        self.kubernetes.helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
+
+    def namespace(self, name: str) -> None:
+        """Makes a namespace under restricted pod security, with the claim that lends the node's files to engines."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self.apply(as_list([space, *node_root(name)]))
+        self.kubernetes.kubectl(
+            "wait", "-n", name, "pvc/node-root", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s"
+        )
+
+    def apply(self, resource: dict[str, Any]) -> None:
+        """Applies an object as ``kubectl apply`` does."""
+        self.kubernetes.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(resource))
+
+    def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
+        """An object, or None if there is none."""
+        text = self.kubernetes.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(text) if text.strip() else None
+
+    def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        """All objects of a kind in a namespace."""
+        text = self.kubernetes.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(text)["items"]
+        return found
+
+    def pods(self, cluster: str, namespace: str, component: str) -> list[dict[str, Any]]:
+        """The pods of one component that are not on their way out."""
+        selector = f"autellix.dev/cluster={cluster},app.kubernetes.io/component={component}"
+        return [p for p in self.items("pods", namespace, selector) if not p["metadata"].get("deletionTimestamp")]
+
+    def condition(self, cluster: str, namespace: str, kind: str = "Ready") -> dict[str, Any]:
+        """A condition of a cluster, if it speaks of the newest generation; else one that is Unknown."""
+        resource = self.get("axc", cluster, namespace) or {}
+        generation = resource.get("metadata", {}).get("generation")
+        for found in resource.get("status", {}).get("conditions", []):
+            if found["type"] == kind and found["observedGeneration"] == generation:
+                return dict(found)
+        return {"type": kind, "status": "Unknown", "reason": "NotObserved", "message": ""}
+
+    def wait_ready(self, cluster: str, namespace: str, *, seconds: float = 300) -> None:
+        """Waits until the newest spec serves. Raises TimeoutError with what kubectl says about it."""
+        wait_until(
+            lambda: self.condition(cluster, namespace)["status"] == "True",
+            seconds=seconds,
+            what=f"AutellixCluster {namespace}/{cluster} Ready",
+            detail=lambda: self.story(cluster, namespace),
+        )
+
+    def endpoint(self, cluster: str, namespace: str) -> str:
+        """Base URL of the OpenAI API by the Service's address, which needs no name service."""
+        service = self.get("service", cluster, namespace)
+        if service is None:
+            raise OnenodeError(f"there is no Service {namespace}/{cluster}")
+        return f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}/v1"
+
+    def engine_key(self, cluster: str, namespace: str) -> str:
+        """The key that engines ask for."""
+        secret = self.get("secret", f"{cluster}-engine-key", namespace)
+        if secret is None:
+            raise OnenodeError(f"there is no Secret {namespace}/{cluster}-engine-key")
+        return base64.b64decode(secret["data"]["api-key"]).decode()
+
+    def story(self, cluster: str, namespace: str) -> str:
+        """What someone would look at who wants to know why a cluster is not ready. For messages of failed tests."""
+        commands = (
+            ("describe", "axc", cluster, "-n", namespace),
+            ("get", "pods", "-n", namespace, "-o", "wide"),
+            ("get", "events", "-n", namespace, "--sort-by=.lastTimestamp"),
+            ("logs", "-n", namespace, "-l", f"autellix.dev/cluster={cluster}", "--all-containers", "--tail=25"),
+            ("logs", "-n", OPERATOR_NAMESPACE, "-l", "app.kubernetes.io/name=autellix", "--tail=25"),
+        )
+        parts = []
+        for command in commands:
+            try:
+                output = self.kubernetes.kubectl(*command)
+            except OnenodeError as failed:
+                output = str(failed)
+            parts.append(f"--- kubectl {' '.join(command)}\n{output}")
+        return "\n".join(parts)

@@ -1,0 +1,84 @@
+"""AutellixCluster resources for machines without a GPU and without a model hub.
+
+The engine's image holds our code only. vLLM and the tiny model come from the node, read-only, through a claim and the
+resource's own pod template: the same way in which a user would change the pods.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from onenode.manifests import node_mounts, node_volume
+from support.tiny_model import tiny_model
+
+SERVED_MODEL = "tiny"
+_ENGINE_MEMORY = "2500Mi"
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def autellix_cluster(
+    name: str,
+    namespace: str,
+    *,
+    policy: str = "Plas",
+    engines: int = 1,
+    controllers: int = 1,
+    slots: int = 2,
+    model: Path | None = None,
+    **controller: Any,
+) -> dict[str, Any]:
+    """A cluster that serves the tiny model on CPUs; ``slots`` is how many calls an engine runs at the same time.
+
+    ``controller`` holds more fields of ``spec.controller``.
+    """
+    path = model or tiny_model()
+    return {
+        "apiVersion": "autellix.dev/v1alpha1",
+        "kind": "AutellixCluster",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "model": {"name": str(path), "servedName": SERVED_MODEL},
+            "engine": {
+                "replicas": engines,
+                "maxSequences": slots,
+                "maxModelLength": 4096,
+                "extraArgs": ["--enforce-eager"],
+                "drainSeconds": 15,
+                "startupTimeoutSeconds": 600,
+                "template": engine_template([path]),
+            },
+            "scheduling": {"policy": policy},
+            "controller": {"replicas": controllers, **controller},
+            "processTable": {"etcd": {"managed": {"storage": {"size": "64Mi"}}}},
+        },
+    }
+
+
+def engine_template(folders: list[Path]) -> dict[str, Any]:
+    """Lends an engine the node's vLLM: this Python, its environment, and more ``folders``, all read-only."""
+    environment = Path(sys.prefix)
+    mounts = node_mounts([Path("/usr"), Path(sys.base_prefix), environment, *folders])
+    variables = {
+        "PATH": f"{environment}/bin:{_DEFAULT_PATH}",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, reserved at the start
+        # Left alone, every engine of a node would bind itself to the same first core.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return {
+        "spec": {
+            "containers": [
+                {
+                    "name": "engine",
+                    "env": [{"name": key, "value": value} for key, value in variables.items()],
+                    "resources": {"requests": {"cpu": "200m", "memory": _ENGINE_MEMORY}},
+                    "readinessProbe": {"periodSeconds": 2},
+                    "startupProbe": {"periodSeconds": 2, "failureThreshold": 300},
+                    "volumeMounts": mounts,
+                }
+            ],
+            "volumes": [node_volume()],
+        }
+    }
