@@ -199,6 +199,12 @@ class Etcd:
         assert isinstance(kvs, list)
         return int(kvs[0]["mod_revision"]) if kvs else 0
 
+    def revision(self) -> int:
+        """The store's present revision."""
+        header = self.call("/v3/kv/range", {"key": base64.b64encode(b"none").decode()})["header"]
+        assert isinstance(header, dict)
+        return int(header["revision"])
+
     def compact(self, revision: int) -> None:
         """Forgets all revisions before this one."""
         self.call("/v3/kv/compaction", {"revision": revision, "physical": True})

@@ -16,7 +16,8 @@ _OPTIONS: Final = (
     # etcd closes connections that ping it without a call more often than this allows.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Also how long one attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A list page or the events of one large transaction may pass the default of 4 MiB.
     ("grpc.max_receive_message_length", -1),

@@ -5,7 +5,7 @@ from typing import Final, NoReturn, TypeVar
 
 import grpc
 import msgspec
-from etcd3aio._protobuf import Compare, LeaseKeepAliveRequest, RequestOp, TxnRequest
+from etcd3aio._protobuf import Compare, LeaseKeepAliveRequest, RequestOp, TxnRequest, TxnResponse
 from etcd3aio.errors import EtcdError
 from etcd3aio.kv import KVService, prefix_range_end
 
@@ -71,17 +71,18 @@ class EtcdStore:
         the revision it is guarded by. Raises StoreAway or LeaseGone.
         """
         member = self.members.current
-        operations = [RequestOp(request_txn=_guarded(swap)) for swap in swaps]
-        reply = await self._write(member, member.kv.txn([], operations, timeout=self._timings.call))
-        outcomes = []
-        for swap, response in zip(swaps, reply.responses, strict=True):
-            if response.response_txn.succeeded:
-                outcomes.append(Swapped(done=True))
-            else:
-                found = response.response_txn.responses[0].response_range.kvs
-                current = Value(swap.key, found[0].value, found[0].mod_revision) if found else None
-                outcomes.append(Swapped(done=False, current=current))
-        return reply.header.revision, outcomes
+        requests = [_guarded(swap) for swap in swaps]
+        if len(requests) == 1:
+            # Not nested: etcd's space quota looks at the outermost operations only.
+            (alone,) = requests
+            call = member.kv.txn(alone.compare, alone.success, alone.failure, timeout=self._timings.call)
+            reply = await self._write(member, call)
+            replies = [reply]
+        else:
+            nested = [RequestOp(request_txn=request) for request in requests]
+            reply = await self._write(member, member.kv.txn([], nested, timeout=self._timings.call))
+            replies = [response.response_txn for response in reply.responses]
+        return reply.header.revision, [_outcome(swap, each) for swap, each in zip(swaps, replies, strict=True)]
 
     async def put(self, key: bytes, data: bytes, lease: int) -> None:
         """Puts a key that has one writer only. Raises StoreAway or LeaseGone."""
@@ -171,3 +172,10 @@ def _guarded(swap: Swap) -> TxnRequest:
         success=[KVService.txn_op_put(swap.key, swap.data, lease=swap.lease)],
         failure=[KVService.txn_op_get(swap.key)],
     )
+
+
+def _outcome(swap: Swap, reply: TxnResponse) -> Swapped:
+    if reply.succeeded:
+        return Swapped(done=True)
+    found = reply.responses[0].response_range.kvs
+    return Swapped(done=False, current=Value(swap.key, found[0].value, found[0].mod_revision) if found else None)

@@ -151,13 +151,11 @@ class Watcher:
             )
             while True:
                 self._handle(await self._reply(call))
-        except grpc.aio.AioRpcError as error:
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            # The latter is what gRPC says to a write on a call that has ended in the meantime.
             self._store.members.failed(member)
-            raise _WatchEnded(f"{member.endpoint}: {error.code().name}: {error.details() or ''}") from error
-        except asyncio.InvalidStateError as error:
-            # What gRPC says to a write on a call that has ended in the meantime.
-            self._store.members.failed(member)
-            raise _WatchEnded(f"{member.endpoint}: the stream was closed") from error
+            code, details = await call.code(), await call.details()
+            raise _WatchEnded(f"{member.endpoint}: {code.name}: {details}") from error
         finally:
             call.cancel()
 
