@@ -65,11 +65,13 @@ class HostPool:
 
     def runs(self, slots: IdArray) -> Iterator[Run]:
         """Cuts a list of slots into runs that one copy can move each. Slots in order and side by side give one run."""
+        if slots.size == 0:
+            return
         addresses = self.addresses(slots)
         breaks = np.flatnonzero(np.diff(addresses) != self.slot_bytes) + 1
         # Slabs may happen to touch in memory, but a copy must not cross from one allocation into another.
         breaks = np.union1d(breaks, np.flatnonzero(np.diff(slots // self._per_slab)) + 1)
-        starts = [0, *breaks.tolist()] if slots.size else []
+        starts = [0, *breaks.tolist()]
         for first, end in zip(starts, [*starts[1:], slots.size], strict=True):
             yield Run(first, end - first, int(addresses[first]))
 

@@ -17,8 +17,7 @@ GUARD = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """One tensor: bytes of a fragment, unused bytes between fragments, and how far its base is from 16-byte alignment.
-    """
+    """One tensor: bytes of a fragment, unused bytes between two, and how far its base is from 16-byte alignment."""
 
     fragment_bytes: int
     gap: int = 0

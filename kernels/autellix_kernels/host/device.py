@@ -1,90 +1,30 @@
-"""`Device` on the CPU.
+"""`Device` on the CPU, for tests and for runs without a GPU: what events do not forbid happens, in random order."""
 
-Streams are queues; what runs next among their heads is drawn by chance, so a missing event shows as wrong bytes.
-"""
-
-import bisect
 import ctypes
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from autellix_kernels.device import DeviceInfo, Event, Kernel, KernelArgument, Stream
-from autellix_kernels.errors import DriverError, SwapError
+from autellix_kernels.errors import DriverError
+from autellix_kernels.host.memory import Allocations
+from autellix_kernels.host.streams import StreamQueues
 from autellix_kernels.layout import AddressArray
 
 HostKernel = Callable[[int, int, Sequence[KernelArgument]], None]
 """Runs a whole grid: thread blocks, threads, arguments."""
-
-_ALIGNMENT = 256
-
-
-@dataclass
-class _EventState:
-    """`recorded` counts records submitted, `passed` is the newest of them that was reached."""
-
-    recorded: int = 0
-    passed: int = 0
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Work:
-    run: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Record:
-    event: Event
-    ticket: int
-
-
-@dataclass(frozen=True)
-class _Wait:
-    event: Event
-    ticket: int
-
-
-@dataclass
-class _Memory:
-    """Allocations by address; each keeps its buffer alive."""
-
-    starts: list[int] = field(default_factory=list)
-    sizes: dict[int, int] = field(default_factory=dict)
-    buffers: dict[int, "ctypes.Array[ctypes.c_char]"] = field(default_factory=dict)
-
-    def take(self, size: int) -> int:
-        buffer = ctypes.create_string_buffer(size + _ALIGNMENT)
-        address = -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT
-        bisect.insort(self.starts, address)
-        self.sizes[address] = size
-        self.buffers[address] = buffer
-        return address
-
-    def give_back(self, address: int) -> None:
-        if address not in self.sizes:
-            raise DriverError("free", 1, f"{address:#x} was not allocated here")
-        self.starts.remove(address)
-        del self.sizes[address], self.buffers[address]
-
-    def check(self, address: int, size: int) -> None:
-        place = bisect.bisect_right(self.starts, address) - 1
-        if place < 0 or address + size > self.starts[place] + self.sizes[self.starts[place]]:
-            raise DriverError("copy", 700, f"{size} bytes at {address:#x} are not inside one allocation")
 
 
 class HostDevice:
     """Implements `Device`. Host and "GPU" memory are both the process's own.
 
     Args:
-        order: draws what runs next among streams whose head is ready, and how much runs between two calls; None:
-            everything runs at once.
+        order: draws what runs next and how much runs when nobody waits; None: everything runs as soon as it may.
         pinned_limit: bytes of pinned memory that can be had.
+        batched_copy: whether there is one.
         clock: seconds, for events.
     """
 
@@ -98,14 +38,11 @@ class HostDevice:
     ) -> None:
         self.info = DeviceInfo(name="host", capability=(0, 0), multiprocessors=1, batched_copy=batched_copy)
         self._order = order
-        self._clock = clock
-        self._device_memory = _Memory()
-        self._pinned_memory = _Memory()
+        self._queues = StreamQueues(order, clock)
+        self._device_memory = Allocations()
+        self._pinned_memory = Allocations()
         self._pinned_rest = pinned_limit
-        self._streams: dict[Stream, deque[_Work | _Record | _Wait]] = {}
-        self._events: dict[Event, _EventState] = {}
         self._kernels: list[HostKernel] = []
-        self._next_handle = 1
 
     def add_kernel(self, kernel: HostKernel) -> Kernel:
         """Makes a function launchable."""
@@ -114,16 +51,16 @@ class HostDevice:
 
     def submit(self, stream: Stream, work: Callable[[], None]) -> None:
         """Puts a function on a stream, as a kernel of the model would be."""
-        self._put(stream, _Work(work))
+        self._queues.put(stream, work)
 
     def view(self, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """The bytes at an address; a test's eyes and hands."""
+        """The bytes at an address."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
     @property
     def live_objects(self) -> int:
         """Allocations, streams and events that were not given back."""
-        return len(self._device_memory.sizes) + len(self._pinned_memory.sizes) + len(self._streams) + len(self._events)
+        return len(self._device_memory) + len(self._pinned_memory) + len(self._queues)
 
     def allocate(self, size: int) -> int:
         """See `Device`."""
@@ -147,71 +84,65 @@ class HostDevice:
 
     def create_stream(self) -> Stream:
         """See `Device`."""
-        stream = Stream(self._handle())
-        self._streams[stream] = deque()
-        return stream
+        return self._queues.create_stream()
 
     def destroy_stream(self, stream: Stream) -> None:
         """See `Device`."""
-        self.synchronize_stream(stream)
-        del self._streams[stream]
+        self._queues.destroy_stream(stream)
 
     def synchronize_stream(self, stream: Stream) -> None:
         """See `Device`."""
-        while self._streams[stream]:
-            self._step()
+        self._queues.drain(stream)
 
     def create_event(self) -> Event:
         """See `Device`."""
-        event = Event(self._handle())
-        self._events[event] = _EventState()
-        return event
+        return self._queues.create_event()
 
     def destroy_event(self, event: Event) -> None:
-        """See `Device`. Here a wait that is still on a stream is let go: destroy events only after they have passed."""
-        del self._events[event]
+        """See `Device`."""
+        self._queues.destroy_event(event)
 
     def record(self, event: Event, stream: Stream) -> None:
         """See `Device`."""
-        state = self._events[event]
-        state.recorded += 1
-        self._put(stream, _Record(event, state.recorded))
+        self._queues.record(event, stream)
 
     def wait(self, stream: Stream, event: Event) -> None:
         """See `Device`."""
-        self._put(stream, _Wait(event, self._events[event].recorded))
+        self._queues.wait(stream, event)
 
     def passed(self, event: Event) -> bool:
-        """See `Device`. Lets a random number of things happen first."""
-        self._drift()
-        state = self._events[event]
-        return state.passed >= state.recorded
+        """See `Device`."""
+        return self._queues.passed(event)
 
     def synchronize(self, event: Event) -> None:
         """See `Device`."""
-        state = self._events[event]
-        while state.passed < state.recorded:
-            self._step()
+        self._queues.reach(event)
 
     def seconds_between(self, start: Event, end: Event) -> float:
         """See `Device`."""
-        return self._events[end].at - self._events[start].at
+        return self._queues.reached_at(end) - self._queues.reached_at(start)
 
     def copy(self, to: int, source: int, size: int, stream: Stream) -> None:
         """See `Device`. Both ends may also be memory of the caller's own, which must then stay."""
-        self._put(stream, _Work(lambda: _move(to, source, size)))
+        self._queues.put(stream, lambda: _move(to, source, size))
 
     def copy_batch(self, to: AddressArray, source: AddressArray, sizes: AddressArray, stream: Stream) -> None:
-        """See `Device`.
-
-        Checks that every copy is inside an allocation of the device at one end and of pinned memory at the other.
-        """
+        """See `Device`. Refuses an empty batch, as the driver does, and ends that are not in memory of this device."""
         copies = list(zip(to.tolist(), source.tolist(), sizes.tolist(), strict=True))
         if not copies:
             raise DriverError("copy_batch", 1, "an empty batch")
+        for target, origin, size in copies:
+            for address in (target, origin):
+                if not (self._device_memory.holds(address, size) or self._pinned_memory.holds(address, size)):
+                    raise DriverError("copy_batch", 1, f"{size} bytes at {address:#x} are not in memory of the device")
         if self._order is not None:
             self._order.shuffle(copies)
-        self._put(stream, _Work(lambda: self._move_all(copies)))
+
+        def run() -> None:
+            for target, origin, size in copies:
+                _move(target, origin, size)
+
+        self._queues.put(stream, run)
 
     def launch(
         self, kernel: Kernel, thread_blocks: int, threads: int, arguments: Sequence[KernelArgument], stream: Stream
@@ -219,63 +150,7 @@ class HostDevice:
         """See `Device`."""
         function = self._kernels[kernel]
         kept = [type(argument).from_buffer_copy(argument) for argument in arguments]
-        self._put(stream, _Work(lambda: function(thread_blocks, threads, kept)))
-
-    def _move_all(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        for to, source, size in copies:
-            for address in (to, source):
-                memory = self._pinned_memory if self._is_pinned(address) else self._device_memory
-                memory.check(address, size)
-            _move(to, source, size)
-
-    def _is_pinned(self, address: int) -> bool:
-        place = bisect.bisect_right(self._pinned_memory.starts, address) - 1
-        return (
-            place >= 0
-            and address
-            < self._pinned_memory.starts[place] + self._pinned_memory.sizes[self._pinned_memory.starts[place]]
-        )
-
-    def _put(self, stream: Stream, item: _Work | _Record | _Wait) -> None:
-        self._streams[stream].append(item)
-        self._drift()
-
-    def _drift(self) -> None:
-        """Lets things happen that nobody waits for."""
-        if self._order is None:
-            while self._ready():
-                self._step()
-            return
-        for _ in range(self._order.choice((0, 0, 0, 1, 2, 8))):
-            if self._ready():
-                self._step()
-
-    def _ready(self) -> list[Stream]:
-        return [stream for stream, items in self._streams.items() if items and self._can_run(items[0])]
-
-    def _can_run(self, item: _Work | _Record | _Wait) -> bool:
-        return (
-            not isinstance(item, _Wait)
-            or item.event not in self._events
-            or self._events[item.event].passed >= item.ticket
-        )
-
-    def _step(self) -> None:
-        ready = self._ready()
-        if not ready:
-            raise SwapError("deadlock: every stream waits for an event that nothing on any stream will pass")
-        items = self._streams[self._order.choice(ready) if self._order else ready[0]]
-        item = items.popleft()
-        if isinstance(item, _Work):
-            item.run()
-        elif isinstance(item, _Record) and item.event in self._events:
-            state = self._events[item.event]
-            state.passed = max(state.passed, item.ticket)
-            state.at = self._clock()
-
-    def _handle(self) -> int:
-        self._next_handle += 1
-        return self._next_handle
+        self._queues.put(stream, lambda: function(thread_blocks, threads, kept))
 
 
 def _move(to: int, source: int, size: int) -> None:
