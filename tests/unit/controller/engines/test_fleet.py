@@ -1,0 +1,166 @@
+"""The fleet against scripted engines over real HTTP."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from autellix_controller.background import Backoff
+from autellix_controller.engines.accounting import Accounting
+from autellix_controller.engines.client import EngineClient, ProbeFailed
+from autellix_controller.engines.discovery import Publish
+from autellix_controller.engines.engine import Endpoint
+from autellix_controller.engines.fleet import Fleet
+from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
+from autellix_controller.gateway.upstream import new_session
+from autellix_controller.table.memory import MemoryTable
+from autellix_wire.records import CallRecord, ProgramTotals
+from support.fake_engine import FakeEngine, fake_engine
+from support.running_controller import eventually
+
+
+class Discovery:
+    def __init__(self) -> None:
+        self.publish: Publish
+
+    async def run(self, publish: Publish) -> None:
+        self.publish = publish
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def running_fleet(key: str | None = None) -> AsyncIterator[tuple[Fleet, Discovery, MemoryTable]]:
+    table = MemoryTable(replica="me", session_timeout_seconds=60)
+    discovery = Discovery()
+    async with new_session() as session:
+        fleet = Fleet(
+            discovery, Accounting(table, "me"), lambda url: EngineClient(session, url, key), probe_seconds=0.1
+        )
+        await fleet.start()
+        await eventually(lambda: hasattr(discovery, "publish"), "discovery runs")
+        try:
+            yield fleet, discovery, table
+        finally:
+            await fleet.stop()
+
+
+def at(engine: FakeEngine, *, accepts: bool = True) -> Endpoint:
+    return Endpoint(engine.name, engine.url, accepts)
+
+
+async def test_it_is_known_only_when_every_listed_engine_was_probed() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        assert not fleet.known
+        discovery.publish([at(engine), Endpoint("dead", "http://127.0.0.1:9")])
+        assert not fleet.known
+        await eventually(lambda: fleet.known, "both were probed")
+        assert [view.name for view in fleet.views("tiny", 0.0)] == ["engine-a"]
+        assert [line.split(":")[0] for line in fleet.troubles()] == ["engine dead"]
+        discovery.publish([])
+        assert fleet.known
+
+
+async def test_an_engine_that_drains_gets_nothing_new_but_its_last_records_count() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, table):
+        await table.open("p", owner="o", session="s", now_ms=time.time_ns() // 1_000_000)
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known and engine.cursors != [], "it is followed")
+        discovery.publish([at(engine, accepts=False)])
+        assert fleet.views("tiny", 0.0) == ()
+        await engine.publish(
+            CallRecord(
+                seq=1,
+                engine=engine.name,
+                incarnation="one",
+                program="p",
+                call="c",
+                outcome="finished",
+                service_ms=5,
+                wait_ms=0,
+                path_ms=5,
+                program_wait_ms=0,
+                totals=ProgramTotals(service_ms=5, calls=1),
+            )
+        )
+        await eventually(lambda: table.get("p").calls == 1, "the record was applied")  # type: ignore[union-attr]
+
+
+async def test_a_moved_engine_starts_afresh_and_a_gone_one_is_forgotten() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known, "it was probed")
+        before = fleet.get("engine-a")
+        discovery.publish([at(engine)])
+        assert fleet.get("engine-a") is before
+        discovery.publish([Endpoint("engine-a", "http://127.0.0.1:9")])
+        assert fleet.get("engine-a") is not before
+        discovery.publish([])
+        assert list(fleet) == []
+
+
+async def test_others_calls_count_as_load() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        engine.others = 7
+        discovery.publish([at(engine)])
+        loop = asyncio.get_running_loop()
+        await eventually(
+            lambda: [view.used for view in fleet.views("tiny", loop.time())] == [7], "the report arrived"
+        )
+
+
+async def test_a_cut_record_stream_is_resumed_where_it_was() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: engine.cursors == [None], "it is followed")
+        await engine.stop()
+        await engine.start()
+        await eventually(lambda: engine.cursors[1:] == ["one:0"], "it is followed again")
+
+
+async def test_ended_programs_are_told_to_engines_that_keep_them() -> None:
+    async with (
+        fake_engine("a") as a,
+        fake_engine("b", with_records=False) as b,
+        running_fleet() as (fleet, discovery, _),
+    ):
+        discovery.publish([at(a), at(b), Endpoint("dead", "http://127.0.0.1:9")])
+        await eventually(lambda: fleet.known, "all were probed")
+        await fleet.end_program("p.1/x")
+        assert (a.ended_programs, b.ended_programs) == (["p.1/x"], [])
+
+
+async def test_a_wrong_engine_key_is_named_as_the_trouble() -> None:
+    async with fake_engine(key="right") as engine, running_fleet(key="wrong") as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known, "it was probed")
+        assert fleet.troubles() == [
+            "engine engine-a: it refuses the engine key: /v1/models answered 401"
+        ]
+
+
+async def test_the_client_says_what_is_wrong_with_an_engine() -> None:
+    async with fake_engine(with_records=False) as engine, new_session() as session:
+        client = EngineClient(session, engine.url, None)
+        assert not await client.has_records()
+        with pytest.raises(StreamUnsupported):
+            await anext(client.lines(None))
+        engine.healthy = False
+        with pytest.raises(ProbeFailed, match="/health answered 503"):
+            await client.models()
+        await engine.stop()
+        with pytest.raises(ProbeFailed, match="not reachable"):
+            await client.models()
+        with pytest.raises(StreamBroken):
+            await anext(client.lines("one:3"))
+        assert not await client.end_program("p")
+
+
+def test_pauses_grow_and_start_again_after_success() -> None:
+    backoff = Backoff(1.0, 4.0)
+    pauses = [backoff.pause() for _ in range(5)]
+    for pause, mean in zip(pauses, (1, 2, 4, 4, 4), strict=True):
+        assert 0.5 * mean <= pause <= 1.5 * mean
+    backoff.reset()
+    assert backoff.pause() <= 1.5

@@ -1,0 +1,173 @@
+"""The session API through a real server."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from autellix_controller.errors import ApiError
+from autellix_controller.sessions.programs import Programs
+from autellix_controller.table.entry import program_id
+from autellix_controller.table.interface import TableUnavailable
+from autellix_controller.table.memory import MemoryTable
+from support.fake_engine import FakeEngine, fake_engine, hang
+from support.running_controller import eventually, running_controller
+
+
+async def test_a_session_is_opened_described_listed_and_ended() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        status, made = await replica.json("POST", "/v1/sessions")
+        assert (status, made["object"], made["calls"], made["engine"]) == (200, "session", 0, None)
+        assert made["id"].startswith("sess_")
+        assert made["program"] == program_id("anonymous", made["id"])
+        await replica.chat(made["id"])
+        _, session = await replica.json("GET", f"/v1/sessions/{made['id']}")
+        assert "http://" + session["engine"] == engine.url
+        assert [one["id"] for one in (await replica.json("GET", "/v1/sessions"))[1]["data"]] == [made["id"]]
+        status, ended = await replica.json("DELETE", f"/v1/sessions/{made['id']}")
+        assert (status, ended["deleted"]) == (200, True)
+        assert engine.ended_programs == [engine.calls[0].xargs["autellix_program"]]
+        for method in ("GET", "DELETE"):
+            status, error = await replica.json(method, f"/v1/sessions/{made['id']}")
+            assert (status, error["error"]["code"]) == (404, "session_not_found")
+
+
+@pytest.mark.parametrize("name", ["mine", "a/b?c#d%20", "x" * 256, "~!"])
+async def test_a_name_may_be_brought(name: str) -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        status, made = await replica.json("POST", "/v1/sessions", json={"id": name})
+        assert (status, made["id"]) == (200, name)
+        assert (await replica.json("POST", "/v1/sessions", json={"id": name}))[1]["created"] == made["created"]
+        response, _ = await replica.chat(name)
+        assert response.headers["x-autellix-program"] == made["program"]
+        from yarl import URL
+
+        path = URL("/v1/sessions/" + quote(name, safe=""), encoded=True)
+        async with replica.http.get(path) as answer:  # type: ignore[arg-type]
+            assert (answer.status, (await answer.json())["id"]) == (200, name)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"id":""}', b'{"id":"a b"}', b'{"id":5}', b'{"id":"caf\xc3\xa9"}', b'{"nmae":"x"}', b"[]", b"{", b" " * 5000, b"\xff"],
+)
+async def test_a_bad_session_is_refused(body: bytes) -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        status, error = await replica.json("POST", "/v1/sessions", data=body)
+        assert (status, error["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_null_asks_for_a_name_of_ours() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        assert (await replica.json("POST", "/v1/sessions", json={"id": None}))[1]["id"].startswith("sess_")
+
+
+async def test_pages_show_each_session_once() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        names = {f"s{n}" for n in range(25)}
+        await asyncio.gather(*(replica.json("POST", "/v1/sessions", json={"id": name}) for name in names))
+        seen: list[str] = []
+        query: dict[str, Any] = {"limit": 10}
+        while True:
+            _, page = await replica.json("GET", "/v1/sessions", params=query)
+            seen += [one["id"] for one in page["data"]]
+            if not page["has_more"]:
+                break
+            query["after"] = page["last_id"]
+        assert len(seen) == 25
+        assert set(seen) == names
+
+
+async def test_sessions_belong_to_the_key_that_opened_them(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
+
+    def bearer(key: str) -> dict[str, Any]:
+        return {"headers": {"authorization": f"Bearer {key}", "x-autellix-session": "shared"}}
+
+    alice, bob = bearer("key-of-alice"), bearer("key-of-bob")
+    async with fake_engine() as engine, running_controller(engine, api_keys_file=keys) as replica:
+        call = {"json": replica.call()}
+        assert (await replica.json("POST", "/v1/chat/completions", **call, **alice))[0] == 200
+        for method in ("GET", "DELETE"):
+            assert (await replica.json(method, "/v1/sessions/shared", **bob))[0] == 404
+        assert (await replica.json("GET", "/v1/sessions", **bob))[1]["data"] == []
+        assert (await replica.json("POST", "/v1/chat/completions", **call, **bob))[0] == 200
+        programs = {one.xargs["autellix_program"] for one in engine.calls}
+        assert len(programs) == 2
+        assert (await replica.json("DELETE", "/v1/sessions/shared", **bob))[0] == 200
+        assert (await replica.json("GET", "/v1/sessions/shared", **alice))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/chat/completions"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/tiny"),
+        ("POST", "/v1/sessions"),
+        ("GET", "/v1/sessions"),
+        ("GET", "/v1/sessions/x"),
+        ("DELETE", "/v1/sessions/x"),
+    ],
+)
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong-key", "Basic key-of-alice", "Bearer", ""])
+async def test_without_a_right_key_nothing_is_served(
+    tmp_path: Path, method: str, path: str, authorization: str | None
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\n")
+    async with fake_engine() as engine, running_controller(engine, api_keys_file=keys) as replica:
+        headers = {} if authorization is None else {"authorization": authorization}
+        status, error = await replica.json(method, path, headers=headers)
+        assert (status, error["error"]["code"]) == (401, "invalid_api_key")
+        assert "wrong-key" not in json.dumps(error)
+        assert engine.calls == []
+
+
+async def test_probes_need_no_key(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\n")
+    async with fake_engine() as engine, running_controller(engine, api_keys_file=keys) as replica:
+        assert await replica.json("GET", "/healthz") == (200, {"status": "ok"})
+        assert await replica.json("GET", "/readyz") == (200, {"ready": True, "reasons": [], "degraded": []})
+        assert await replica.metric("autellix_controller_table_connected") == 1
+
+
+async def test_a_running_call_keeps_its_session_alive() -> None:
+    async with fake_engine() as engine, running_controller(engine, session_timeout_seconds=1.0) as replica:
+        await replica.json("POST", "/v1/sessions", json={"id": "idle"})
+        engine.script = hang
+        task = asyncio.create_task(replica.chat("busy"))
+        await eventually(lambda: engine.running == 1, "the call runs")
+        await asyncio.sleep(1.2)
+        engine.script = _answer
+        await replica.chat("third")
+        assert (await replica.json("GET", "/v1/sessions/busy"))[0] == 200
+        assert (await replica.json("GET", "/v1/sessions/idle"))[0] == 404
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _answer(engine: FakeEngine, request: Any, call: Any) -> Any:
+    from support.fake_engine import answer
+
+    return await answer(engine, request, call)
+
+
+async def test_a_session_cannot_be_ended_while_the_store_is_away() -> None:
+    class Away(MemoryTable):
+        async def end(self, program: str) -> bool:
+            raise TableUnavailable("etcd is away for 3 s")
+
+    async def nobody(program: str) -> None:
+        raise AssertionError("engines must not forget what still lives")
+
+    programs = Programs(Away(replica="r", session_timeout_seconds=60), now_ms=lambda: 1, tell_engines=nobody)
+    await programs.open("me", "s1")
+    with pytest.raises(ApiError) as caught:
+        await programs.end("me", "s1")
+    assert (caught.value.status, caught.value.retry_after_seconds) == (503, 2)
