@@ -8,6 +8,7 @@ removes all, with or without a running operator.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +37,8 @@ from autellix_operator.kube.applier import (
     Refused,
 )
 from autellix_operator.status import Observed, invalid_status, status_of
+
+log = logging.getLogger(__name__)
 
 #: A predecessor's objects are being removed: look again soon.
 _LEFTOVER_SECONDS: Final = 2.0
@@ -148,6 +151,7 @@ class Reconciler:
         event = event_of_change(cluster, before, status, self._now())
         if event is not None:
             # Before the status: an attempt that fails in between finds its own Event and goes on.
+            log.info("%s/%s: %s: %s", cluster.namespace, cluster.name, event["reason"], event["message"])
             with contextlib.suppress(Conflict):
                 await self._applier.create(EVENT, event)
         metadata = {"name": cluster.name, "namespace": cluster.namespace}

@@ -123,7 +123,7 @@ def _part(component: Component, spec: Spec, observed: Observed) -> Verdict:
     claims = [each for each in observed.claims if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
     if problem := refused_pods(workload) or diagnose(pods, claims):
         return Verdict(False, problem.reason, problem.message)
-    if seen and total == updated:
+    if total == 0 or (seen and total == updated):
         return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")
     return Verdict(False, Reason.UPDATING, f"{updated if seen else 0} of {wanted} {noun}s run the newest template")
 

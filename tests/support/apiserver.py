@@ -29,7 +29,7 @@ _START_SECONDS = 120
 # What the tests need of the controller manager; the others would only take time.
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,statefulset-controller,garbage-collector-controller,"
-    "namespace-controller,serviceaccount-controller,endpointslice-controller"
+    "namespace-controller,serviceaccount-controller,persistentvolumeclaim-protection-controller"
 )
 
 

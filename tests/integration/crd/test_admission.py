@@ -1,0 +1,256 @@
+"""Every rule of the API on a real API server: what it accepts, what it refuses, and that a refusal names the field.
+
+The operator's own models judge each case too: both sides must agree.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+
+from autellix_operator.api.spec import RESERVED_ARGUMENTS, InvalidSpec, parse_spec
+from support.apiserver import ApiError
+from support.operator_bench import Bench, cluster
+
+Spec = dict[str, Any]
+
+
+def engine(**fields: Any) -> Spec:
+    return {"engine": fields}
+
+
+def scheduling(**fields: Any) -> Spec:
+    return {"scheduling": fields}
+
+
+def controller(**fields: Any) -> Spec:
+    return {"controller": fields}
+
+
+def etcd(**fields: Any) -> Spec:
+    return {"processTable": {"etcd": fields}}
+
+
+ACCEPTED = {
+    "the least": {},
+    "a path as model": {"model": {"name": "/models/tiny"}},
+    "a model with all": {
+        "model": {
+            "name": "org/model-1.5B",
+            "servedName": "m:latest",
+            "revision": "refs/pr/1",
+            "tokenSecretRef": {"name": "t"},
+        }
+    },
+    "no engines": engine(replicas=0),
+    "many engines": engine(replicas=1000),
+    "an image with a digest": engine(image="registry.example:5000/engine@sha256:abc"),
+    "GPUs": engine(gpu={}),
+    "GPUs and the same parallel size": engine(gpu={"count": 4}, tensorParallelSize=4),
+    "GPUs of another maker": engine(gpu={"count": 2, "resourceName": "amd.com/gpu"}),
+    "parallel on CPUs": engine(tensorParallelSize=2),
+    "memory share": engine(gpuMemoryUtilizationPercent=90),
+    "lengths": engine(maxModelLength=131072, maxSequences=256),
+    "arguments": engine(
+        extraArgs=["--enforce-eager", "--dtype=bfloat16", "--seed", "-1", "--max-num-batched-tokens=99"]
+    ),
+    "times": engine(startupTimeoutSeconds=30, drainSeconds=0),
+    "an update in place": engine(update={"maxSurge": 0, "maxUnavailable": 1}),
+    "any template": engine(template={"spec": {"containers": [{"name": "engine", "x-new": {"a": 1}}]}}),
+    "each policy: Atlas": scheduling(policy="Atlas"),
+    "each policy: Plas": scheduling(policy="Plas"),
+    "each policy: Mlfq": scheduling(policy="Mlfq"),
+    "each policy: Fcfs": scheduling(policy="Fcfs"),
+    "bounds": scheduling(queueBoundsMilliseconds=[1, 2, 3]),
+    "bounds and quanta": scheduling(queueBoundsMilliseconds=[10, 20], quantaMilliseconds=[5, 5]),
+    "one queue": scheduling(queueBoundsMilliseconds=[]),
+    "a long memory": {**scheduling(programIdleSeconds=7200), **controller(sessionTimeoutSeconds=7200)},
+    "a threshold": {"routing": {"localityThresholdTokens": 2048}},
+    "a load balancer": controller(service={"type": "LoadBalancer", "port": 8080, "annotations": {"a/b": "c"}}),
+    "keys": controller(apiKeysSecretRef={"name": "keys", "key": "users.txt"}),
+    "three members": etcd(managed={"replicas": 3, "storage": {"size": "512Mi", "className": "fast"}}),
+    "etcd elsewhere": etcd(endpoints=["etcd-0.example:2379", "10.0.0.1:2379"]),
+}
+
+REFUSED = {
+    "no model": ({"model": None}, "spec.model"),
+    "no name of the model": ({"model": {}}, "spec.model.name"),
+    "a model that is an argument": ({"model": {"name": "--port=1"}}, "spec.model.name"),
+    "a model with a space": ({"model": {"name": "a b"}}, "spec.model.name"),
+    "a served name that is an argument": ({"model": {"name": "m", "servedName": "-x"}}, "spec.model.servedName"),
+    "a revision that is an argument": ({"model": {"name": "m", "revision": "-x"}}, "spec.model.revision"),
+    "a token without a name": ({"model": {"name": "m", "tokenSecretRef": {}}}, "spec.model.tokenSecretRef.name"),
+    "fewer than no engines": (engine(replicas=-1), "spec.engine.replicas"),
+    "too many engines": (engine(replicas=1001), "spec.engine.replicas"),
+    "half an engine": (engine(replicas=1.5), "spec.engine.replicas"),
+    "an image with a space": (engine(image="a b"), "spec.engine.image"),
+    "an empty image": (engine(image=""), "spec.engine.image"),
+    "an unknown pull policy": (engine(imagePullPolicy="Sometimes"), "spec.engine.imagePullPolicy"),
+    "no GPU": (engine(gpu={"count": 0}), "spec.engine.gpu.count"),
+    "a GPU without a domain": (engine(gpu={"resourceName": "gpu"}), "spec.engine.gpu.resourceName"),
+    "GPUs and another parallel size": (engine(gpu={"count": 4}, tensorParallelSize=2), "spec.engine"),
+    "no device": (engine(tensorParallelSize=0), "spec.engine.tensorParallelSize"),
+    "no token": (engine(maxModelLength=0), "spec.engine.maxModelLength"),
+    "no call": (engine(maxSequences=0), "spec.engine.maxSequences"),
+    "all memory": (engine(gpuMemoryUtilizationPercent=100), "spec.engine.gpuMemoryUtilizationPercent"),
+    "an empty argument": (engine(extraArgs=[""]), "spec.engine.extraArgs"),
+    "an abbreviated argument": (engine(extraArgs=["--scheduler-c=x.Y"]), "spec.engine.extraArgs"),
+    "an argument with underscores": (engine(extraArgs=["--api_key", "x"]), "spec.engine.extraArgs"),
+    "a part of a reserved argument": (engine(extraArgs=["--additional-config.x=1"]), "spec.engine.extraArgs"),
+    "an end of arguments": (engine(extraArgs=["--", "x"]), "spec.engine.extraArgs"),
+    "too many arguments": (engine(extraArgs=["x"] * 65), "spec.engine.extraArgs"),
+    "too little time to start": (engine(startupTimeoutSeconds=29), "spec.engine.startupTimeoutSeconds"),
+    "less than no time to drain": (engine(drainSeconds=-1), "spec.engine.drainSeconds"),
+    "an update that cannot go on": (engine(update={"maxSurge": 0}), "spec.engine.update"),
+    "an unknown policy": (scheduling(policy="plas"), "spec.scheduling.policy"),
+    "bounds that fall": (scheduling(queueBoundsMilliseconds=[2, 1]), "spec.scheduling.queueBoundsMilliseconds"),
+    "equal bounds": (scheduling(queueBoundsMilliseconds=[1, 1]), "spec.scheduling.queueBoundsMilliseconds"),
+    "a bound of nothing": (scheduling(queueBoundsMilliseconds=[0]), "spec.scheduling.queueBoundsMilliseconds"),
+    "too many bounds": (
+        scheduling(queueBoundsMilliseconds=list(range(1, 65))),
+        "spec.scheduling.queueBoundsMilliseconds",
+    ),
+    "more quanta than bounds": (
+        scheduling(queueBoundsMilliseconds=[1], quantaMilliseconds=[1, 1]),
+        "spec.scheduling",
+    ),
+    "fewer quanta than the default bounds": (scheduling(quantaMilliseconds=[1]), "spec.scheduling"),
+    "no ratio": (scheduling(starvationRatioPercent=0), "spec.scheduling.starvationRatioPercent"),
+    "no floor": (scheduling(starvationFloorMilliseconds=0), "spec.scheduling.starvationFloorMilliseconds"),
+    "no steps": (scheduling(stepsPerDecision=0), "spec.scheduling.stepsPerDecision"),
+    "fewer than no spare calls": (scheduling(spareCalls=-1), "spec.scheduling.spareCalls"),
+    "fewer than no preemptions": (scheduling(maxPreemptionsPerStep=-1), "spec.scheduling.maxPreemptionsPerStep"),
+    "less than no time to run": (scheduling(minimumRunMilliseconds=-1), "spec.scheduling.minimumRunMilliseconds"),
+    "no programs": (scheduling(maxPrograms=0), "spec.scheduling.maxPrograms"),
+    "engines that forget before controllers do": (scheduling(programIdleSeconds=3599), "spec"),
+    "less than no threshold": ({"routing": {"localityThresholdTokens": -1}}, "spec.routing.localityThresholdTokens"),
+    "no controller": (controller(replicas=0), "spec.controller.replicas"),
+    "no session": (controller(sessionTimeoutSeconds=0), "spec.controller.sessionTimeoutSeconds"),
+    "keys without a name": (controller(apiKeysSecretRef={}), "spec.controller.apiKeysSecretRef.name"),
+    "a key with a slash": (
+        controller(apiKeysSecretRef={"name": "a", "key": "a/b"}),
+        "spec.controller.apiKeysSecretRef.key",
+    ),
+    "an unknown type of service": (controller(service={"type": "ExternalName"}), "spec.controller.service.type"),
+    "no port": (controller(service={"port": 0}), "spec.controller.service.port"),
+    "an annotation that is a number": (
+        controller(service={"annotations": {"a": 1}}),
+        "spec.controller.service.annotations",
+    ),
+    "both etcds": (etcd(managed={}, endpoints=["a:1"]), "spec.processTable.etcd"),
+    "neither etcd": (etcd(), "spec.processTable.etcd"),
+    "two members": (etcd(managed={"replicas": 2}), "spec.processTable.etcd.managed.replicas"),
+    "a small volume": (etcd(managed={"storage": {"size": "511Mi"}}), "spec.processTable.etcd.managed.storage.size"),
+    "a volume without a unit": (
+        etcd(managed={"storage": {"size": "1"}}),
+        "spec.processTable.etcd.managed.storage.size",
+    ),
+    "a class with capitals": (
+        etcd(managed={"storage": {"className": "Fast"}}),
+        "spec.processTable.etcd.managed.storage.className",
+    ),
+    "no endpoints": (etcd(endpoints=[]), "spec.processTable.etcd.endpoints"),
+    "an endpoint with a scheme": (etcd(endpoints=["http://a:1"]), "spec.processTable.etcd.endpoints"),
+    "an endpoint without a port": (etcd(endpoints=["etcd.example"]), "spec.processTable.etcd.endpoints"),
+} | {
+    f"the reserved argument {argument}": (engine(extraArgs=["x", f"{argument}=1"]), "spec.engine.extraArgs")
+    for argument in RESERVED_ARGUMENTS
+}
+
+NAMES = {
+    "a": True,
+    "my-cluster-2": True,
+    "a" * 40: True,
+    "a" * 41: False,
+    "2-clusters": False,
+    "with.dots": False,
+}
+
+
+def manifest(spec: Spec, name: str = "demo") -> dict[str, Any]:
+    return cluster(name, **copy.deepcopy(spec))
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted(bench: Bench, name: str) -> None:
+    stored = bench.create("autellixclusters", manifest(ACCEPTED[name]))
+    parse_spec(stored)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_the_field(bench: Bench, name: str) -> None:
+    spec, field = REFUSED[name]
+    with pytest.raises(ApiError) as refusal:
+        bench.create("autellixclusters", manifest(spec))
+    assert refusal.value.status == 422, refusal.value
+    causes = [cause["field"] for cause in refusal.value.body["details"]["causes"]]
+    assert any(cause == field or cause.startswith((field + ".", field + "[")) for cause in causes), causes
+    with pytest.raises(InvalidSpec, match=r"^spec"):
+        parse_spec({"metadata": {"name": "demo"}, **manifest(spec)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names(bench: Bench, name: str) -> None:
+    if NAMES[name]:
+        parse_spec(bench.create("autellixclusters", manifest({}, name)))
+    else:
+        with pytest.raises(ApiError, match=r"metadata\.name"):
+            bench.create("autellixclusters", manifest({}, name))
+        with pytest.raises(InvalidSpec, match=r"^metadata\.name"):
+            parse_spec(manifest({}, name))
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "message"),
+    [
+        ({}, {"managed": {"replicas": 3}}, "replicas cannot be changed"),
+        ({}, {"managed": {"storage": {"size": "3Gi"}}}, "storage cannot be changed"),
+        ({}, {"managed": {"storage": {"className": "fast"}}}, "storage cannot be changed"),
+    ],
+)
+def test_what_may_not_change_once_set(bench: Bench, before: Spec, change: Spec, message: str) -> None:
+    bench.create("autellixclusters", manifest(before))
+    with pytest.raises(ApiError, match=message):
+        bench.patch("autellixclusters", "demo", {"spec": {"processTable": {"etcd": change}}})
+
+
+def test_etcd_may_move_elsewhere_and_back(bench: Bench) -> None:
+    bench.create("autellixclusters", manifest({}))
+    away = {"managed": None, "endpoints": ["a:1"]}
+    back = {"managed": {"replicas": 3}, "endpoints": None}
+    for change in (away, back):
+        bench.patch("autellixclusters", "demo", {"spec": {"processTable": {"etcd": change}}})
+
+
+def test_unknown_fields_are_told_to_who_asks(bench: Bench) -> None:
+    path = bench.path("autellixclusters") + "?fieldValidation=Strict"
+    with pytest.raises(ApiError, match=r"unknown field .*spec\.engine\.replica"):
+        bench.admin.request("POST", path, manifest(engine(replica=2)))
+
+
+def test_defaults_of_the_server_are_those_of_the_operator(bench: Bench) -> None:
+    stored = bench.create("autellixclusters", manifest({}))
+    assert parse_spec(stored) == parse_spec(manifest({}))
+    optional = {"template", "annotations"}
+    assert optional.isdisjoint(stored["spec"]["engine"])
+
+
+def test_kubectl_has_the_short_name_the_columns_and_the_scale(bench: Bench) -> None:
+    bench.create("autellixclusters", manifest({"scheduling": {"policy": "Atlas"}}))
+    resources = bench.admin.request("GET", "/apis/autellix.dev/v1alpha1")["resources"]
+    found = {each["name"]: each for each in resources}
+    assert found.keys() == {"autellixclusters", "autellixclusters/status", "autellixclusters/scale"}
+    assert found["autellixclusters"]["shortNames"] == ["axc"]
+    assert found["autellixclusters"]["categories"] == ["autellix"]
+    scale = bench.admin.request("GET", bench.path("autellixclusters", "demo", "scale"))
+    assert scale["spec"]["replicas"] == 1
+
+
+def test_spec_writes_leave_status_alone_and_the_reverse(bench: Bench) -> None:
+    bench.create("autellixclusters", manifest({}) | {"status": {"endpoint": "http://forged"}})
+    live = bench.patch("autellixclusters", "demo", {"status": {"endpoint": "http://forged"}})
+    assert "status" not in live
+    change = {"spec": {"engine": {"replicas": 9}}, "status": {"endpoint": "http://true"}}
+    live = bench.patch("autellixclusters", "demo", change, "status")
+    assert live["status"]["endpoint"] == "http://true"
+    assert live["spec"]["engine"]["replicas"] == 1

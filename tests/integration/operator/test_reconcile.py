@@ -1,0 +1,143 @@
+"""Single reconciles on a real API server, under the rights of the chart: what they write, and what they do not."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from kubernetes.aio import client
+
+from autellix_operator.api.names import FIELD_MANAGER, Key
+from autellix_operator.desired.objects import Images
+from autellix_operator.kube.client import KubernetesApplier
+from autellix_operator.reconcile import Reconciler
+from support.operator_bench import KINDS, Bench
+
+KEY = "k" * 43
+
+
+@asynccontextmanager
+async def reconciler(bench: Bench, engine_image: str = "engine:1") -> AsyncIterator[Reconciler]:
+    account = bench.install_rights()
+    configuration = client.Configuration(host=account.url)
+    configuration.ssl_ca_cert = str(account.ca_file)
+    configuration.api_key["BearerToken"] = f"Bearer {account.token}"
+    async with client.ApiClient(configuration) as api:
+        applier = KubernetesApplier(api, FIELD_MANAGER, lambda status: None)
+        images = Images(engine=engine_image, controller="controller:1", etcd="etcd:1")
+        yield Reconciler(applier, images, lambda: datetime.now(UTC), lambda: KEY)
+
+
+def resource_versions(bench: Bench) -> dict[tuple[str, str], str]:
+    """Of everything in the namespace, Events too: any write by anyone shows."""
+    return {
+        (plural, item["metadata"]["name"]): item["metadata"]["resourceVersion"]
+        for plural in (*KINDS, "autellixclusters", "events")
+        for item in bench.list(plural)
+    }
+
+
+async def settle(bench: Bench, operator: Reconciler, key: Key) -> None:
+    """Reconciles and plays kubelet until the cluster is ready and Kubernetes' own controllers rest."""
+    for _ in range(100):
+        await operator.reconcile(key)
+        bench.run_pods(key.name)
+        if bench.condition(key.name, "Ready")["status"] == "True":
+            before = resource_versions(bench)
+            await operator.reconcile(key)
+            if resource_versions(bench) == before:
+                return
+    raise AssertionError(f"not settled: {bench.condition(key.name, 'Ready')}")
+
+
+async def test_fifty_reconciles_of_a_settled_cluster_write_nothing(bench: Bench) -> None:
+    spec: dict[str, Any] = {
+        "engine": {
+            "replicas": 2,
+            "gpu": {"count": 2},
+            "extraArgs": ["--enforce-eager"],
+            # Values that the server stores in another form than they are given.
+            "template": {
+                "spec": {
+                    "containers": [{"name": "engine", "resources": {"requests": {"cpu": "1000m", "memory": "0.5Gi"}}}],
+                    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                }
+            },
+        },
+        "controller": {"service": {"annotations": {"load": "balancer"}}},
+        "processTable": {"etcd": {"managed": {"replicas": 3}}},
+    }
+    bench.make_cluster(**spec)
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await settle(bench, operator, key)
+        before = resource_versions(bench)
+        for _ in range(50):
+            await operator.reconcile(key)
+        assert resource_versions(bench) == before
+
+
+async def test_even_the_second_reconcile_of_a_new_cluster_writes_no_object(bench: Bench) -> None:
+    bench.make_cluster()
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await operator.reconcile(key)
+        ours = ("secrets", "services", "serviceaccounts", "roles", "rolebindings")
+
+        def versions() -> dict[tuple[str, str], str]:
+            return {key: value for key, value in resource_versions(bench).items() if key[0] in ours}
+
+        before = versions()
+        await operator.reconcile(key)
+        assert versions() == before
+
+
+async def test_a_field_that_the_spec_drops_is_removed(bench: Bench) -> None:
+    bench.make_cluster(engine={"template": {"spec": {"nodeSelector": {"disk": "fast"}}}})
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await operator.reconcile(key)
+        pod = bench.get("deployments", "demo-engine")["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"disk": "fast"}
+        bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": None}}})
+        await operator.reconcile(key)
+        assert "nodeSelector" not in bench.get("deployments", "demo-engine")["spec"]["template"]["spec"]
+
+
+async def test_an_upgraded_operator_rolls_what_its_default_images_changed(bench: Bench) -> None:
+    bench.make_cluster()
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await settle(bench, operator, key)
+    controller = bench.get("deployments", "demo-controller")["metadata"]["generation"]
+    async with reconciler(bench, engine_image="engine:2") as operator:
+        await operator.reconcile(key)
+        assert bench.condition("demo", "EnginesReady")["reason"] == "Updating"
+        await settle(bench, operator, key)
+    containers = bench.get("deployments", "demo-engine")["spec"]["template"]["spec"]["containers"]
+    assert [each["image"] for each in containers] == ["engine:2"]
+    assert bench.get("deployments", "demo-controller")["metadata"]["generation"] == controller
+
+
+async def test_status_is_written_by_the_operator_alone_and_times_move_with_the_status_only(bench: Bench) -> None:
+    bench.make_cluster()
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await settle(bench, operator, key)
+        before = bench.condition("demo", "Ready")
+        bench.patch("autellixclusters", "demo", {"spec": {"controller": {"service": {"port": 8080}}}})
+        await operator.reconcile(key)
+        after = bench.condition("demo", "Ready")
+        assert after["observedGeneration"] == before["observedGeneration"] + 1
+        assert after["lastTransitionTime"] == before["lastTransitionTime"]
+        assert len(bench.events("demo")) == len({event["metadata"]["name"] for event in bench.events("demo")}) == 2
+
+
+async def test_the_key_is_made_once_and_never_shown(bench: Bench) -> None:
+    bench.make_cluster()
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await settle(bench, operator, key)
+    for plural in (*KINDS, "autellixclusters", "events"):
+        for item in bench.list(plural):
+            assert KEY not in str(item), f"the key stands in {plural} {item['metadata']['name']}"

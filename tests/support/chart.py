@@ -1,0 +1,40 @@
+"""The chart as helm renders it."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHART = REPOSITORY / "charts" / "autellix"
+CRD = REPOSITORY / "crds" / "autellix.dev_autellixclusters.yaml"
+
+
+class HelmError(Exception):
+    """helm refused; the message is what it printed."""
+
+
+def helm(program: Path, *arguments: str) -> str:
+    """Runs helm; gives what it printed. Raises HelmError."""
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise HelmError(done.stderr.strip())
+    return done.stdout
+
+
+def render(
+    program: Path,
+    values: dict[str, Any] | None = None,
+    *,
+    release: str = "test",
+    namespace: str = "default",
+    flags: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """All objects of the chart with these values. Raises HelmError."""
+    command = [program, "template", release, str(CHART), "--namespace", namespace, "--values", "-", *flags]
+    done = subprocess.run(command, input=yaml.safe_dump(values or {}), capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise HelmError(done.stderr.strip())
+    return [document for document in yaml.safe_load_all(done.stdout) if document]

@@ -1,0 +1,255 @@
+"""A namespace on a real API server with the operator in it, under the rights that the chart gives it and no others."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from onenode.binaries import binary
+from support.apiserver import ApiError, Client
+from support.chart import render
+
+Object = dict[str, Any]
+Answer = TypeVar("Answer")
+
+_GROUPS = {
+    "autellixclusters": "/apis/autellix.dev/v1alpha1",
+    "deployments": "/apis/apps/v1",
+    "replicasets": "/apis/apps/v1",
+    "statefulsets": "/apis/apps/v1",
+    "roles": "/apis/rbac.authorization.k8s.io/v1",
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
+}
+#: Kinds that a cluster consists of.
+KINDS = (
+    "deployments",
+    "replicasets",
+    "statefulsets",
+    "roles",
+    "rolebindings",
+    "services",
+    "serviceaccounts",
+    "secrets",
+    "pods",
+    "persistentvolumeclaims",
+)
+_LABEL = "autellix.dev/cluster"
+
+
+def eventually(question: Callable[[], Answer], what: str, seconds: float = 30) -> Answer:
+    """Asks until the answer is true, and gives it. A failed assertion or a missing object counts as no."""
+    deadline = time.monotonic() + seconds
+    while True:
+        problem: object = None
+        try:
+            if answer := question():
+                return answer
+        except (AssertionError, ApiError) as error:
+            problem = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}" + (f" ({problem})" if problem else ""))
+        time.sleep(0.1)
+
+
+@dataclass
+class Bench:
+    """One namespace. ``admin`` may do everything; the operator has what the chart gives it."""
+
+    admin: Client
+    namespace: str
+    folder: Path
+
+    def path(self, plural: str, name: str = "", subresource: str = "") -> str:
+        """Path of a collection, an object or a subresource."""
+        parts = [_GROUPS.get(plural, "/api/v1"), "namespaces", self.namespace, plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+    def get(self, plural: str, name: str) -> Object:
+        """A live object. Raises ApiError."""
+        return self.admin.request("GET", self.path(plural, name))
+
+    def list(self, plural: str, cluster: str | None = None) -> "list[Object]":
+        """Live objects, of one cluster if it is given."""
+        query = f"?labelSelector={_LABEL}%3D{cluster}" if cluster else ""
+        items: list[Object] = self.admin.request("GET", self.path(plural) + query)["items"]
+        return items
+
+    def create(self, plural: str, manifest: Object) -> Object:
+        """Makes an object."""
+        return self.admin.request("POST", self.path(plural), manifest)
+
+    def patch(self, plural: str, name: str, change: Object, subresource: str = "") -> Object:
+        """Merges a change into an object."""
+        path = self.path(plural, name, subresource)
+        return self.admin.request("PATCH", path, change, "application/merge-patch+json")
+
+    def delete(self, plural: str, name: str) -> None:
+        """Removes an object."""
+        self.admin.request("DELETE", self.path(plural, name))
+
+    def gone(self, plural: str, name: str) -> bool:
+        """Whether there is no such object."""
+        try:
+            self.get(plural, name)
+        except ApiError as error:
+            return error.status == 404
+        return False
+
+    def make_cluster(self, name: str = "demo", **spec: Any) -> Object:
+        """Makes an AutellixCluster."""
+        return self.create("autellixclusters", cluster(name, **spec))
+
+    def condition(self, name: str, type_: str) -> Object:
+        """A condition of a cluster that speaks of its newest generation. Fails if there is none."""
+        live = self.get("autellixclusters", name)
+        found = [each for each in live.get("status", {}).get("conditions", []) if each["type"] == type_]
+        assert found, f"no condition {type_}"
+        assert found[0]["observedGeneration"] == live["metadata"]["generation"], "of an older generation"
+        condition: Object = found[0]
+        return condition
+
+    def wait_for(self, name: str, type_: str, reason: str, seconds: float = 30) -> Object:
+        """Waits until a condition has a reason."""
+
+        def has_reason() -> Object | None:
+            condition = self.condition(name, type_)
+            assert condition["reason"] == reason, f"{condition['reason']}: {condition['message']}"
+            return condition
+
+        return eventually(has_reason, f"{type_} of {name} is {reason}", seconds) or {}
+
+    def children(self, cluster: str) -> dict[tuple[str, str], Object]:
+        """All that a cluster consists of, by kind and name."""
+        found = {}
+        for plural in KINDS:
+            for item in self.list(plural, cluster):
+                found[plural, item["metadata"]["name"]] = item
+        return found
+
+    def run_pods(self, cluster: str) -> None:
+        """Does the kubelet's part for all pods of a cluster that now exist: they run and are ready."""
+        for pod in self.list("pods", cluster):
+            if "deletionTimestamp" in pod["metadata"]:
+                # Without a kubelet nobody else ends it.
+                self.admin.request("DELETE", self.path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
+                continue
+            conditions = [{"type": type_, "status": "True"} for type_ in ("PodScheduled", "ContainersReady", "Ready")]
+            status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": conditions}
+            self.patch("pods", pod["metadata"]["name"], {"status": status}, "status")
+
+    def make_ready(self, name: str = "demo", seconds: float = 60) -> None:
+        """Plays kubelet until the cluster is ready."""
+
+        def ready() -> bool:
+            self.run_pods(name)
+            return bool(self.condition(name, "Ready")["status"] == "True")
+
+        eventually(ready, f"{name} is ready", seconds)
+
+    def events(self, name: str) -> "list[Object]":
+        """The Events of a cluster, in the order in which they were made."""
+        items = [item for item in self.list("events") if item["involvedObject"]["name"] == name]
+        items = [item for item in items if item["involvedObject"]["kind"] == "AutellixCluster"]
+        return sorted(items, key=lambda item: int(item["metadata"]["resourceVersion"]))
+
+    @contextmanager
+    def operator(self, *flags: str, namespaced: bool = True) -> Iterator["Operator"]:
+        """Runs the operator as the chart's service account, as a process of its own."""
+        account = self.install_rights(namespaced)
+        kubeconfig = self.folder / f"operator-{self.namespace}.kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(account.kubeconfig(self.namespace)))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        command = [sys.executable, "-m", "autellix_operator", "run", f"--http-listen={address}", "--log-level=debug"]
+        command += ["--engine-image=engine:test", "--controller-image=controller:test", "--etcd-image=etcd:test"]
+        command += [f"--watch-namespaces={self.namespace}"] if namespaced else []
+        environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        log = self.folder / f"operator-{self.namespace}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*command, *flags], env=environment | {"KUBECONFIG": str(kubeconfig)}, stdout=output, stderr=output
+            )
+            operator = Operator(process, f"http://{address}", log)
+            try:
+                eventually(operator.is_ready, f"the operator is ready; its log: {log.read_text()[-2000:]}")
+                yield operator
+            finally:
+                operator.stop()
+
+    def install_rights(self, namespaced: bool = True) -> Client:
+        """Installs the chart's service account and rights, and gives a client that has them."""
+        values = {"watchNamespaces": [self.namespace] if namespaced else [], "crds": {"enabled": False}}
+        name = ""
+        for manifest in render(binary("helm"), values, namespace=self.namespace):
+            kind = manifest["kind"]
+            if kind == "Deployment":
+                continue
+            if kind == "ServiceAccount":
+                name = manifest["metadata"]["name"]
+            plural = f"{kind.lower()}s"
+            prefix = f"/apis/rbac.authorization.k8s.io/v1/{plural}" if kind.startswith("Cluster") else self.path(plural)
+            path = f"{prefix}/{manifest['metadata']['name']}?fieldManager=helm&force=true"
+            self.admin.request("PATCH", path, manifest, "application/apply-patch+yaml")
+        return self.admin.service_account(self.namespace, name)
+
+
+@dataclass
+class Operator:
+    """The operator's process."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    log: Path
+
+    def is_ready(self) -> bool:
+        """Whether its watches run. Fails if it has ended."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"the operator ended: {self.log.read_text()[-3000:]}")
+        try:
+            return self.read("/readyz") != ""
+        except OSError:
+            return False
+
+    def read(self, path: str) -> str:
+        """A page of its HTTP server."""
+        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        lines = [line for line in self.read("/metrics").splitlines() if line.startswith((name + " ", name + "{"))]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+    def stop(self) -> int:
+        """Ends it as Kubernetes would; gives its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+        return self.process.returncode
+
+
+def cluster(name: str = "demo", **spec: Any) -> Object:
+    """A manifest of an AutellixCluster."""
+    return {
+        "apiVersion": "autellix.dev/v1alpha1",
+        "kind": "AutellixCluster",
+        "metadata": {"name": name},
+        "spec": {"model": {"name": "tiny"}, **spec},
+    }
