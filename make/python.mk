@@ -28,7 +28,8 @@ lock: | $(UV) ## renew requirements.lock and the images' locks (hashed, without 
 	$(UV) $(EXPORT) --all-extras --group dev -o requirements.lock
 	$(UV) $(EXPORT) --no-dev --extra operator -o operator/requirements.lock
 	$(UV) $(EXPORT) --no-dev --extra controller -o controller/requirements.lock
-	@! grep -n '://' requirements.lock operator/requirements.lock controller/requirements.lock
+	$(UV) $(EXPORT) --only-group build -o requirements-build.lock
+	@! grep -n '://' requirements.lock requirements-build.lock operator/requirements.lock controller/requirements.lock
 
 SHELL_FILES := $(shell git ls-files '*.sh' .ci/run)
 DOCKERFILES := $(shell git ls-files '*Dockerfile')
