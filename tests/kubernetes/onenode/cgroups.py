@@ -1,6 +1,7 @@
 """The lab's control groups: one folder in each version-1 hierarchy, below which the kubelet puts the pods."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from onenode.layout import Layout
@@ -10,10 +11,10 @@ from onenode.waiting import wait_until
 _NEEDED = {"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids"}
 
 
-def hierarchies(mounts: str) -> dict[str, set[str]]:
-    """The mount points of version-1 hierarchies in the text of /proc/mounts, and the options of each."""
+def hierarchies(mounts: str, kinds: Collection[str] = ("cgroup",)) -> dict[str, set[str]]:
+    """The mount points of hierarchies in the text of /proc/mounts, and the options of each."""
     rows = [line.split() for line in mounts.splitlines()]
-    return {row[1]: set(row[3].split(",")) for row in rows if row[2] == "cgroup"}
+    return {row[1]: set(row[3].split(",")) for row in rows if row[2] in kinds}
 
 
 def missing_controllers(mounts: str) -> list[str]:
@@ -40,12 +41,12 @@ def remove(layout: Layout) -> None:
 
 
 def existing(layout: Layout) -> list[Path]:
-    """The lab's groups that are there."""
-    return [folder for folder in _folders(layout) if folder.exists()]
+    """The lab's groups that are there; runc makes one in the version-2 hierarchy too, where a machine has both."""
+    return [folder for folder in _folders(layout, ("cgroup", "cgroup2")) if folder.exists()]
 
 
-def _folders(layout: Layout) -> list[Path]:
-    return [Path(point) / layout.cgroup for point in hierarchies(Path("/proc/mounts").read_text())]
+def _folders(layout: Layout, kinds: Collection[str] = ("cgroup",)) -> list[Path]:
+    return [Path(point) / layout.cgroup for point in hierarchies(Path("/proc/mounts").read_text(), kinds)]
 
 
 def _removed(layout: Layout) -> bool:
