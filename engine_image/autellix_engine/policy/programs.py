@@ -30,7 +30,8 @@ class Program:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     path_ms: float = 0.0
-    """Service along the longest path of calls."""
+    """Service along the longest path of calls. One scalar that every new call inherits, as in the paper: it needs no
+    knowledge of what depends on what, never misses the longest path, and may exceed it."""
     wait_ms: float = 0.0
     """Longest accumulated wait along a path of calls."""
     active: int = 0
@@ -83,7 +84,10 @@ class ProgramTable:
         """The program, made if unknown, with one more active call."""
         program = self._active.get(program_id)
         if program is None:
-            program = self._idle.pop(program_id, None) or self._make(program_id)
+            program = self._idle.pop(program_id, None)
+            if program is None:
+                self._evict(room_for=1)
+                program = Program(program_id)
             self._active[program_id] = program
         program.active += 1
         return program
@@ -96,6 +100,7 @@ class ProgramTable:
             if not program.forget:
                 program.idle_since = now
                 self._idle[program.id] = program
+                self._evict(room_for=0)
 
     def end(self, program_id: str) -> None:
         """The program is over: it goes at once, or with the last of its calls that are still here."""
@@ -119,8 +124,7 @@ class ProgramTable:
         assert since == sorted(since)
         assert len(self) <= max(self._limit, len(self._active))
 
-    def _make(self, program_id: str) -> Program:
-        while len(self) >= self._limit and self._idle:
+    def _evict(self, *, room_for: int) -> None:
+        while self._idle and len(self) + room_for > self._limit:
             self._idle.popitem(last=False)
             self.evicted += 1
-        return Program(program_id)

@@ -1,0 +1,61 @@
+"""The paper's small examples, step by step: every step takes one unit, everything else is the core as it is."""
+
+import itertools
+
+import pytest
+
+from autellix_engine.policy import Core
+from support.toy_engine import ToyCall, ToyProgram, run, unit_settings
+
+
+class TestFigure9:
+    """A fork-join graph on two slots: the makespan is 11 if the critical path goes first, and 14 at worst.
+
+    The text gives no graph; this is the smallest fork-join with these figures: a root of 1, a call of 9 (the critical
+    path) beside three of 3, a join of 1.
+    """
+
+    FORKS = (9, 3, 3, 3)
+
+    def makespan(self, order, policy):
+        calls = {"root": ToyCall(1)}
+        calls |= {f"fork {i}": ToyCall(length, ("root",)) for i, length in enumerate(order)}
+        calls["join"] = ToyCall(1, tuple(name for name in calls if name.startswith("fork")))
+        return run(Core(unit_settings(policy, queue_bounds_ms=[100])), 2, {"P": ToyProgram(calls)}).makespan
+
+    @pytest.mark.parametrize("policy", ["fcfs", "plas", "atlas"])
+    def test_critical_path_first_takes_11(self, policy):
+        assert self.makespan(self.FORKS, policy) == 11
+
+    @pytest.mark.parametrize("policy", ["fcfs", "plas", "atlas"])
+    def test_over_all_orders_the_best_is_11_and_the_worst_14(self, policy):
+        makespans = {self.makespan(order, policy) for order in itertools.permutations(self.FORKS)}
+        assert (min(makespans), max(makespans)) == (11, 14)
+
+
+class TestFigure2:
+    """Two slots, long programs A and B, short ones C and D, all there at time 0: 18, 18 and 12 units of wait.
+
+    The figure's lengths are not in the text. Reading: two levels, bound and quantum of three steps, a running call
+    gives way only to a strictly better level. Found by a search through programs of at most three calls of at most four
+    steps; under this reading many of them have the figure's three numbers, under finer levels none was found.
+    """
+
+    PROGRAMS = {  # noqa: RUF012
+        "A": ToyProgram.chain([3, 3, 1]),
+        "B": ToyProgram.chain([3, 4]),
+        "C": ToyProgram.chain([2, 1]),
+        "D": ToyProgram.chain([2, 1]),
+    }
+
+    @pytest.mark.parametrize(("policy", "wait"), [("fcfs", 18), ("mlfq", 18), ("plas", 12)])
+    def test_total_wait(self, policy, wait):
+        core = Core(unit_settings(policy, queue_bounds_ms=[3]))
+        assert run(core, 2, self.PROGRAMS, checked=True).total_wait == wait
+
+    def test_plas_serves_the_short_programs_first(self):
+        finished = {
+            policy: run(Core(unit_settings(policy, queue_bounds_ms=[3])), 2, self.PROGRAMS).finished
+            for policy in ("mlfq", "plas")
+        }
+        assert max(finished["plas"][name] for name in "CD") < max(finished["mlfq"][name] for name in "CD")
