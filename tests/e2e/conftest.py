@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 from onenode import images
 from onenode.lab import Lab
 from onenode.progress import Heartbeat
-from support.installation import Installation
+from support.installation import Installation, local_images
 from support.resources import autellix_cluster
 
 NAMESPACE = "agents"
@@ -30,7 +30,7 @@ def lab() -> Iterator[Lab]:
     """A Kubernetes of our own; this process is moved into its network."""
     folder = Path(tempfile.mkdtemp(prefix="axe2e-", dir="/tmp"))
     lab = Lab(folder)
-    lab.up([images.etcd_image(), *images.component_images()])
+    lab.up(images.archives())
     lab.enter_network()
     try:
         yield lab
@@ -44,7 +44,7 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def installation(lab: Lab) -> Installation:
     """The chart, installed by helm."""
-    made = Installation(lab, images.chart_values())
+    made = Installation(lab, local_images())
     made.install()
     return made
 

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 from onenode import images
 from onenode.errors import OnenodeError
 from onenode.lab import Lab
-from support.installation import OPERATOR_NAMESPACE, Installation, wait_until
+from support.installation import OPERATOR_NAMESPACE, Installation, local_images, wait_until
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.traffic import Program, run_program
 
@@ -88,7 +88,7 @@ def test_an_invalid_resource_is_refused_with_the_path_of_the_field(installation:
 def second_lab(lab: Lab) -> Iterator[Lab]:
     """Another Kubernetes beside the first, for what ends with the chart gone."""
     second = Lab(Path(tempfile.mkdtemp(prefix="axe2e-", dir="/tmp")))
-    second.up([images.etcd_image(), *images.component_images()])
+    second.up(images.archives())
     try:
         yield second
     finally:
@@ -96,7 +96,7 @@ def second_lab(lab: Lab) -> Iterator[Lab]:
 
 
 def test_the_chart_installs_upgrades_and_uninstalls_without_a_trace(second_lab: Lab) -> None:
-    installation = Installation(second_lab, images.chart_values())
+    installation = Installation(second_lab, local_images())
     notes = installation.install()
     assert "kubectl" in notes, "the notes give the next command"
     installation.namespace(NAMESPACE)

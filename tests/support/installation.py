@@ -8,12 +8,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from onenode.errors import OnenodeError
+from onenode.images import IMAGES
 from onenode.manifests import as_list, node_root
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
 OPERATOR_NAMESPACE = "autellix-system"
 RELEASE = "autellix"
 _POLL_SECONDS = 0.5
+
+
+def local_images() -> dict[str, str]:
+    """The values of the chart that name the images of this repository, as they are imported into a lab."""
+    values: dict[str, str] = {}
+    paths = {"operator": "image", **{name: f"defaultImages.{name}" for name in ("engine", "controller", "etcd")}}
+    for name, path in paths.items():
+        registry, _, rest = IMAGES[name].partition("/")
+        repository, _, tag = rest.partition(":")
+        values |= {f"{path}.registry": registry, f"{path}.repository": repository, f"{path}.tag": tag}
+    return values
 
 
 class Kubernetes(Protocol):

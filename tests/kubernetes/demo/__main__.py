@@ -24,11 +24,10 @@ def main() -> int:
             return 0
         # Imported here: `down` has to work where the environment of the project is gone.
         from demo import story
-        from onenode import images
-        from support.installation import Installation
+        from support.installation import Installation, local_images
 
         story.play(lab, _tell)
-        _tell(story.how_to_go_on(Installation(lab, images.chart_values()), FOLDER))
+        _tell(story.how_to_go_on(Installation(lab, local_images()), FOLDER))
     except (OnenodeError, TimeoutError) as failed:
         print(f"demo: {failed}", file=sys.stderr)
         return 1

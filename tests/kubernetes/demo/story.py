@@ -11,7 +11,7 @@ from demo import scenario
 from onenode import images
 from onenode.lab import Lab
 from onenode.progress import Heartbeat
-from support.installation import Installation
+from support.installation import Installation, local_images
 from support.prometheus import scrape, total
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.traffic import Program, ProgramRun, run_program, run_programs
@@ -26,12 +26,11 @@ _READY_SECONDS = 600
 def play(lab: Lab, tell: Callable[[str], None]) -> None:
     """Plays the demo from nothing to the comparison, and leaves the Kubernetes running."""
     tell("[1/5] images and Kubernetes")
-    archives = [images.etcd_image(), *images.component_images()]
-    lab.up(archives)
+    lab.up(images.archives())
     lab.enter_network()
 
     tell("[2/5] helm install")
-    installation = Installation(lab, images.chart_values())
+    installation = Installation(lab, local_images())
     installation.install()
 
     tell("[3/5] kubectl apply: two AutellixClusters, one in stock order (FCFS), one with PLAS")
