@@ -100,7 +100,12 @@ def next_life(former: ProgramEntry | None, fresh: ProgramEntry) -> ProgramEntry:
 
 
 def _merge_totals(a: ProgramTotals, b: ProgramTotals) -> ProgramTotals:
-    return ProgramTotals(**{name: max(getattr(a, name), getattr(b, name)) for name in ProgramTotals.__struct_fields__})
+    return ProgramTotals(
+        service_ms=max(a.service_ms, b.service_ms),
+        calls=max(a.calls, b.calls),
+        prompt_tokens=max(a.prompt_tokens, b.prompt_tokens),
+        generated_tokens=max(a.generated_tokens, b.generated_tokens),
+    )
 
 
 def merge(a: ProgramEntry, b: ProgramEntry) -> ProgramEntry:
@@ -122,14 +127,13 @@ def merge(a: ProgramEntry, b: ProgramEntry) -> ProgramEntry:
 
 
 def with_record(entry: ProgramEntry, record: CallRecord, now_ms: int) -> ProgramEntry:
-    """The entry after a call record."""
-    return merge(
+    """The entry after a call record: ``merge`` with what the record says."""
+    known = entry.totals.get(record.incarnation)
+    totals = record.totals if known is None else _merge_totals(known, record.totals)
+    return msgspec.structs.replace(
         entry,
-        msgspec.structs.replace(
-            entry,
-            path_ms=record.path_ms,
-            wait_ms=record.program_wait_ms,
-            totals={record.incarnation: record.totals},
-            last_completion_ms=now_ms,
-        ),
+        path_ms=max(entry.path_ms, record.path_ms),
+        wait_ms=max(entry.wait_ms, record.program_wait_ms),
+        totals={**entry.totals, record.incarnation: totals},
+        last_completion_ms=max(entry.last_completion_ms, now_ms),
     )

@@ -77,9 +77,9 @@ class ProcessTable(Protocol):
         """Moves the pin from ``expected`` to ``engine`` by compare-and-swap; returns the entry with the *winner's*
         pin.
 
-        A caller that lost uses the returned pin. Raises TableUnavailable if the store is away (the caller then
-        keeps the pin it
-        knows for this call, and moves nothing). Raises KeyError if there is no active entry.
+        A caller that lost uses the returned pin. Raises TableUnavailable if the store is away: the caller then keeps
+        the pin it knows for this call (whether the move takes effect once the store is back is not known). Raises
+        KeyError if there is no active entry.
         """
 
     async def end(self, program: str) -> bool:

@@ -172,21 +172,21 @@ class Mirror:
             self._dirty[program] = None
 
     def _store(self, program: str, stored: Stored | None) -> None:
-        before = self.active(program)
+        before = self.get(program)
         old = self._stored.pop(program, _ABSENT)
         if stored is not None:
             self._stored[program] = stored
         self.unreadable += _unreadable(stored) - _unreadable(old)
         self._rejoin(program)
-        self._reindex(before, self.active(program))
+        self._reindex(before, self.get(program))
 
     def _change(self, program: str, change: Change | None) -> None:
-        before = self.active(program)
+        before = self.get(program)
         if change is None:
             del self._changes[program]
         else:
             self._changes[program] = change
-        self._reindex(before, self.active(program))
+        self._reindex(before, self.get(program))
 
     def _rejoin(self, program: str) -> None:
         change = self._changes.get(program)
@@ -202,14 +202,18 @@ class Mirror:
             self._changes[program] = Change(joined, change.create)
 
     def _reindex(self, before: ProgramEntry | None, after: ProgramEntry | None) -> None:
-        owner_before = None if before is None else before.owner
-        owner_after = None if after is None else after.owner
+        owner_before = _active_owner(before)
+        owner_after = _active_owner(after)
         if owner_before == owner_after:
             return
-        if before is not None:
-            self._active.remove(before.owner, before.id)
-        if after is not None:
-            self._active.add(after.owner, after.id)
+        if before is not None and owner_before is not None:
+            self._active.remove(owner_before, before.id)
+        if after is not None and owner_after is not None:
+            self._active.add(owner_after, after.id)
+
+
+def _active_owner(entry: ProgramEntry | None) -> str | None:
+    return entry.owner if entry is not None and entry.state == "active" else None
 
 
 def _unreadable(stored: Stored | None) -> bool:

@@ -45,4 +45,5 @@ class Registry:
         """Takes the registration back at once. Raises StoreAway (then the lease expires by itself)."""
         if self._lease is not None:
             lease, self._lease = self._lease, None
-            await self._store.revoke(lease)
+            with contextlib.suppress(LeaseGone):
+                await self._store.revoke(lease)

@@ -156,6 +156,9 @@ class Watcher:
             self._store.members.failed(member)
             code, details = await call.code(), await call.details()
             raise _WatchEnded(f"{member.endpoint}: {code.name}: {details}") from error
+        except _WatchEnded:
+            self._store.members.failed(member)
+            raise
         finally:
             call.cancel()
 

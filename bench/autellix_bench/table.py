@@ -1,0 +1,191 @@
+"""How fast and how large the process table in etcd is. Writes build/bench/table.json.
+
+    PYTHONPATH=tests:tests/kubernetes:bench python -m autellix_bench.table [--programs N] [--seconds S]
+
+Client and etcd share this machine. Each figure comes with its goal; the exit status is 1 if one is missed.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from autellix_controller.table import Timings, open_table
+from autellix_controller.table.channel import Members
+from autellix_controller.table.contact import Contact
+from autellix_controller.table.entry import ProgramEntry, program_id
+from autellix_controller.table.interface import ProcessTable
+from autellix_controller.table.layout import Layout, encode_program
+from autellix_controller.table.store import MAX_SWAPS, EtcdStore, Swap
+from autellix_wire.records import CallRecord, ProgramTotals
+from support.etcd import running_etcd
+
+PREFIX = "/autellix/bench/table"
+OWNER = "bench"
+TIMEOUT_SECONDS = 1800.0
+TICK_SECONDS = 0.01
+GOAL_COMPLETIONS = 10_000.0
+GOAL_CATCH_UP_SECONDS = 10.0
+GOAL_BYTES = 2048.0
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One measurement and what it should be."""
+
+    name: str
+    value: float
+    unit: str
+    goal: float
+    higher_is_better: bool
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached."""
+        return self.value >= self.goal if self.higher_is_better else self.value <= self.goal
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+async def fill(url: str, count: int) -> None:
+    """Writes that many programs, each with the figures of two engines."""
+    members = Members([url.removeprefix("etcd://")])
+    store = EtcdStore(members, Contact(retry_seconds=1.0, clock=time.monotonic), Timings(call=10.0))
+    layout = Layout(PREFIX)
+    lease = await store.grant(int(TIMEOUT_SECONDS))
+    totals = {f"engine-{n}.{'a' * 16}": ProgramTotals(service_ms=1234.5, calls=3, prompt_tokens=9000) for n in (0, 1)}
+    swaps = []
+    for number in range(count):
+        session = f"session-{number}"
+        entry = ProgramEntry(
+            id=program_id(OWNER, session),
+            owner=OWNER,
+            session=session,
+            engine=f"engine-{number % 8}",
+            path_ms=1234.5,
+            wait_ms=67.8,
+            totals=totals,
+            created_ms=now_ms(),
+            last_arrival_ms=now_ms(),
+            last_completion_ms=now_ms(),
+        )
+        swaps.append(Swap(layout.program_key(entry.id), 0, encode_program(entry), lease))
+    for start in range(0, count, MAX_SWAPS):
+        await store.swap(swaps[start : start + MAX_SWAPS])
+    await members.close()
+
+
+@asynccontextmanager
+async def replica(url: str, name: str) -> AsyncIterator[ProcessTable]:
+    """A replica that has loaded the table."""
+    table = open_table(url, PREFIX, name, TIMEOUT_SECONDS)
+    await table.start()
+    while not table.health().loaded:  # noqa: ASYNC110 - the table is asked as readiness asks it
+        await asyncio.sleep(0.01)
+    try:
+        yield table
+    finally:
+        await table.close()
+
+
+async def complete_calls(table: ProcessTable, programs: list[ProgramEntry], seconds: float) -> tuple[float, float]:
+    """Completions a second that were accounted for and written, offered at the goal's pace to random programs, and
+    the microseconds of this process's CPU that each cost (the offering included)."""
+    chance = random.Random(0)
+    calls = 0
+    began, cpu = time.perf_counter(), time.process_time()
+    while (elapsed := time.perf_counter() - began) < seconds:
+        while calls < elapsed * GOAL_COMPLETIONS * 1.05:
+            calls += 1
+            entry = chance.choice(programs)
+            table.arrived(entry.id, now_ms())
+            table.apply(completion(entry, calls), now_ms())
+            table.departed(entry.id, now_ms())
+        await asyncio.sleep(TICK_SECONDS)
+    await table.flush()
+    return calls / (time.perf_counter() - began), (time.process_time() - cpu) / calls * 1e6
+
+
+def completion(entry: ProgramEntry, number: int) -> CallRecord:
+    """The record of a program's next call."""
+    return CallRecord(
+        seq=number,
+        engine="engine-0",
+        incarnation="engine-0." + "a" * 16,
+        program=entry.engine_program,
+        call=str(number),
+        outcome="finished",
+        service_ms=1.0,
+        wait_ms=1.0,
+        path_ms=1234.5 + number,
+        program_wait_ms=67.8,
+        totals=ProgramTotals(service_ms=1234.5 + number, calls=3 + number, prompt_tokens=9000),
+    )
+
+
+async def measure(url: str, programs: int, seconds: float) -> list[Figure]:
+    """All figures."""
+    await fill(url, programs)
+    gc.collect()
+    before = resident_bytes()
+    began = time.perf_counter()
+    async with replica(url, "one") as table:
+        catch_up = time.perf_counter() - began
+        gc.collect()
+        each = (resident_bytes() - before) / programs
+        entries = list(table.page(OWNER, "", programs))
+        completions, cost = await complete_calls(table, entries, seconds)
+    return [
+        Figure("completions written", completions, "1/s", GOAL_COMPLETIONS, True),
+        Figure("CPU for a completion", cost, "us", 1e6 / GOAL_COMPLETIONS, False),
+        Figure(f"catch-up of a fresh replica, {programs} programs", catch_up, "s", GOAL_CATCH_UP_SECONDS, False),
+        Figure("memory a program", each, "bytes", GOAL_BYTES, False),
+    ]
+
+
+def main() -> int:
+    """Measures, prints and writes the figures."""
+    parser = argparse.ArgumentParser(description="Measures the process table in etcd.")
+    parser.add_argument("--programs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--output", type=Path, default=Path("build/bench/table.json"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, running_etcd(Path(folder)) as etcd:
+        figures = asyncio.run(measure(etcd.url, options.programs, options.seconds))
+    load = os.getloadavg()[0]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    report = {
+        "load_average": load,
+        "figures": [msgspec.to_builtins(figure) | {"met": figure.met} for figure in figures],
+    }
+    options.output.write_text(json.dumps(report, indent=2) + "\n")
+    sys.stdout.write("".join(f"{line}\n" for line in map(described, figures)) + f"load average {load:.1f}\n")
+    return 0 if all(figure.met for figure in figures) else 1
+
+
+def described(figure: Figure) -> str:
+    """One line for people."""
+    sign, verdict = ("at least" if figure.higher_is_better else "at most"), ("met" if figure.met else "MISSED")
+    return f"{figure.name}: {figure.value:,.1f} {figure.unit} (goal: {sign} {figure.goal:,.0f}; {verdict})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
