@@ -6,3 +6,17 @@ HELM = $(shell $(ONENODE) build helm)
 .PHONY: helm
 helm: # only helm, which `make lint` needs
 	@$(ONENODE) build helm >/dev/null
+
+.PHONY: images
+images: ## build the images of operator, controller, engine, etcd (cached by their content)
+	$(ONENODE) images
+
+.PHONY: kubernetes-up kubernetes-down kubernetes-shell
+kubernetes-up: ## start a throw-away one-node Kubernetes with our images (root, Linux)
+	$(ONENODE) up --image operator --image controller --image engine --image etcd
+
+kubernetes-down: ## end it and remove all it left
+	$(ONENODE) down
+
+kubernetes-shell: ## a shell in its network: kubectl and helm work, names of Services resolve
+	@$(ONENODE) shell

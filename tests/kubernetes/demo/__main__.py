@@ -1,15 +1,11 @@
 """``python -m demo up|down``: plays the demo, or removes what it left."""
 
 import argparse
-import os
 import sys
-from pathlib import Path
 
 from onenode.errors import OnenodeError
 from onenode.lab import Lab
-
-#: Short, because the paths of sockets below it may have 107 bytes only.
-FOLDER = Path(f"/tmp/autellix-demo-{os.getuid()}")
+from onenode.layout import default_lab_folder
 
 
 def main() -> int:
@@ -17,7 +13,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("command", choices=["up", "down"])
     command = parser.parse_args().command
-    lab = Lab(FOLDER)
+    folder = default_lab_folder("demo")
+    lab = Lab(folder)
     try:
         if command == "down":
             lab.down()
@@ -27,7 +24,7 @@ def main() -> int:
         from support.installation import Installation, local_images
 
         story.play(lab, _tell)
-        _tell(story.how_to_go_on(Installation(lab, local_images()), FOLDER))
+        _tell(story.how_to_go_on(Installation(lab, local_images()), folder))
     except (OnenodeError, TimeoutError) as failed:
         print(f"demo: {failed}", file=sys.stderr)
         return 1

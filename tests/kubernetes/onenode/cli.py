@@ -4,7 +4,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -88,7 +88,7 @@ def _images(options: argparse.Namespace) -> int:
     return 0
 
 
-def _known(names: Sequence[str], known: Sequence[str] | dict[str, object], what: str) -> Sequence[str]:
+def _known(names: Sequence[str], known: Collection[str], what: str) -> Sequence[str]:
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise OnenodeError(f"no {what} is called {', '.join(unknown)}; there are {', '.join(known)}")
