@@ -67,7 +67,8 @@ def _serve(arguments: argparse.Namespace) -> None:
     try:
         sock = server.listen(settings)
     except OSError as error:
-        _refuse(f"listen: cannot listen on {settings.listen}: {error.strerror}")
+        reason = str(error.strerror).partition(" (")[0]
+        _refuse(f"listen: cannot listen on {settings.listen}: {reason}")
     logs.configure(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve(settings, sock, keys=keys, engine_key=engine_key))

@@ -118,7 +118,9 @@ class Settings(TableSettings):
         pattern=r"^[A-Za-z0-9._-]{1,253}$",
         description="name of this replica, unique among those alive (default: host name and a random suffix)",
     )
-    session_timeout_seconds: float = Field(3600, ge=1, le=365 * 86400, description="a session without calls for so long expires")
+    session_timeout_seconds: float = Field(
+        3600, ge=1, le=365 * 86400, description="a session without calls for so long expires"
+    )
     locality_threshold_tokens: int = Field(
         0, ge=0, le=10_000_000, description="longer calls go to their program's engine; 0 pins every call"
     )

@@ -71,8 +71,14 @@ def test_replicas_get_names_of_their_own() -> None:
         ({**ENGINE, "table": "etcd://x"}, "table: .* is not HOST:PORT"),
         ({**ENGINE, "table_prefix": "x/"}, "table_prefix: 'x/'"),
         ({**ENGINE, "replica": "a/b"}, "replica: 'a/b'"),
-        ({**ENGINE, "locality_threshold_tokens": "many"}, "locality_threshold_tokens: 'many': Input should be a valid int"),
-        ({**ENGINE, "locality_threshold_tokens": "-1"}, "locality_threshold_tokens: '-1': .* greater than or equal to 0"),
+        (
+            {**ENGINE, "locality_threshold_tokens": "many"},
+            "locality_threshold_tokens: 'many': Input should be a valid int",
+        ),
+        (
+            {**ENGINE, "locality_threshold_tokens": "-1"},
+            "locality_threshold_tokens: '-1': .* greater than or equal to 0",
+        ),
         ({**ENGINE, "session_timeout_seconds": "0"}, "session_timeout_seconds: '0': .* greater than or equal to 1"),
         ({**ENGINE, "drain_seconds": "inf"}, "drain_seconds: 'inf'"),
         ({**ENGINE, "allow_anonymous": "perhaps"}, "allow_anonymous: 'perhaps'"),
@@ -131,8 +137,8 @@ def test_a_bad_engine_key_is_refused_and_not_shown(tmp_path: Path) -> None:
     assert "cret" not in str(caught.value)
     file = tmp_path / "key"
     with_file = settings({**ENGINE, "engine_key_file": str(file)})
-    with pytest.raises(InvalidSettings, match="engine_key_file: .* cannot be read"):
+    with pytest.raises(InvalidSettings, match=r"engine_key_file: .* cannot be read"):
         read_engine_key(with_file, {})
     file.write_text("\n")
-    with pytest.raises(InvalidSettings, match="engine_key_file: .* is empty"):
+    with pytest.raises(InvalidSettings, match=r"engine_key_file: .* is empty"):
         read_engine_key(with_file, {})

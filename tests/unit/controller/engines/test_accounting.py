@@ -81,9 +81,7 @@ async def test_calls_on_a_stock_engine_add_up() -> None:
     context = ProgramContext(program=entry.engine_program, call="c", replica="me")
     accounting.estimate("p", context, engine="e1", ran_ms=10.0, now_ms=2)
     accounting.estimate("p", context, engine="e2", ran_ms=5.0, now_ms=2)
-    accounting.estimate(
-        "p", msgspec.structs.replace(context, path_ms=10.0), engine="e1", ran_ms=7.0, now_ms=3
-    )
+    accounting.estimate("p", msgspec.structs.replace(context, path_ms=10.0), engine="e1", ran_ms=7.0, now_ms=3)
     entry = table.get("p")
     assert entry is not None
     assert (entry.service_ms, entry.calls, entry.path_ms) == (22.0, 3, 17.0)

@@ -10,7 +10,7 @@ from autellix_controller.engines.engine import Endpoint
 from support.running_controller import eventually
 
 
-def entry(pod: str | None, address: str = "10.0.0.1", **conditions: bool) -> dict[str, Any]:
+def entry(pod: str | None, address: str = "10.0.0.1", **conditions: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"addresses": [address], "conditions": conditions}
     if pod:
         found["targetRef"] = {"kind": "Pod", "name": pod}
@@ -38,7 +38,7 @@ def slice_of(*entries: dict[str, Any], name: str = "s1", **fields: Any) -> dict[
     ],
 )
 def test_ready_pods_get_calls_and_terminating_ones_stay_known(
-    conditions: dict[str, bool], expected: bool | None
+    conditions: dict[str, Any], expected: bool | None
 ) -> None:
     found = endpoints_of([slice_of(entry("pod-1", **conditions))])
     assert [endpoint.accepts for endpoint in found] == ([] if expected is None else [expected])

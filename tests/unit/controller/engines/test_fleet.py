@@ -105,13 +105,11 @@ async def test_others_calls_count_as_load() -> None:
         engine.others = 7
         discovery.publish([at(engine)])
         loop = asyncio.get_running_loop()
-        await eventually(
-            lambda: [view.used for view in fleet.views("tiny", loop.time())] == [7], "the report arrived"
-        )
+        await eventually(lambda: [view.used for view in fleet.views("tiny", loop.time())] == [7], "the report arrived")
 
 
 async def test_a_cut_record_stream_is_resumed_where_it_was() -> None:
-    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+    async with fake_engine() as engine, running_fleet() as (_, discovery, _):
         discovery.publish([at(engine)])
         await eventually(lambda: engine.cursors == [None], "it is followed")
         await engine.stop()
@@ -135,9 +133,7 @@ async def test_a_wrong_engine_key_is_named_as_the_trouble() -> None:
     async with fake_engine(key="right") as engine, running_fleet(key="wrong") as (fleet, discovery, _):
         discovery.publish([at(engine)])
         await eventually(lambda: fleet.known, "it was probed")
-        assert fleet.troubles() == [
-            "engine engine-a: it refuses the engine key: /v1/models answered 401"
-        ]
+        assert fleet.troubles() == ["engine engine-a: it refuses the engine key: /v1/models answered 401"]
 
 
 async def test_the_client_says_what_is_wrong_with_an_engine() -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import msgspec
@@ -17,16 +18,19 @@ json_values = st.recursive(
     max_leaves=8,
 )
 unknown_names = st.text(max_size=8).filter(
-    lambda name: name
-    not in {"model", "priority", "session_id", "vllm_xargs", "kv_transfer_params", "ec_transfer_params"}
+    lambda name: (
+        name not in {"model", "priority", "session_id", "vllm_xargs", "kv_transfer_params", "ec_transfer_params"}
+    )
 )
 
 
 def test_values_keep_the_bytes_that_the_client_sent() -> None:
-    sent = b'{ "model":"m", "temperature": 1.50, "big": 123456789012345678901234567890, "u":"\\u00e9\xc3\xa9", "o":{ "a" : 1e0 } }'
+    sent = (
+        b'{ "model":"m", "temperature": 1.50, "big": 123456789012345678901234567890,'
+        b' "u":"\\u00e9\xc3\xa9", "o":{ "a" : 1e0 } }'
+    )
     assert parse(sent).with_context(None) == (
-        b'{"model":"m","temperature":1.50,"big":123456789012345678901234567890,'
-        b'"u":"\\u00e9\xc3\xa9","o":{ "a" : 1e0 }}'
+        b'{"model":"m","temperature":1.50,"big":123456789012345678901234567890,"u":"\\u00e9\xc3\xa9","o":{ "a" : 1e0 }}'
     )
 
 
@@ -89,12 +93,8 @@ def test_a_bad_body_is_refused_with_its_reason(sent: bytes, message: str) -> Non
 
 @given(st.binary(max_size=64))
 def test_no_bytes_make_parsing_fail_otherwise(sent: bytes) -> None:
-    try:
-        body = parse(sent)
-    except ApiError as error:
-        assert error.status == 400
-    else:
-        msgspec.json.decode(body.with_context(CONTEXT))
+    with contextlib.suppress(ApiError):
+        msgspec.json.decode(parse(sent).with_context(CONTEXT))
 
 
 def test_null_transfer_parameters_are_harmless() -> None:
@@ -132,4 +132,3 @@ def test_other_media_are_refused(kind: bytes, encoding: bytes | None) -> None:
     with pytest.raises(ApiError) as caught:
         check_headers(kind, encoding)
     assert caught.value.status == 415
-

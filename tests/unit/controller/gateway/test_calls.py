@@ -41,7 +41,7 @@ async def test_an_answer_passes_byte_for_byte_with_its_headers() -> None:
 
 async def test_a_stream_passes_as_it_comes_and_byte_for_byte() -> None:
     go_on = asyncio.Event()
-    first, rest = b"data: {\"ha", b'lf": 1}\n\n' + DONE
+    first, rest = b'data: {"ha', b'lf": 1}\n\n' + DONE
 
     async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
         response = await start_stream(request)

@@ -13,7 +13,13 @@ from support.running_controller import Replica, eventually, running_controller
 
 
 def request_bytes(replica: Replica, body: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
-    head = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}", *headers]
+    head = [
+        f"POST {path} HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join([*head, "", ""]).encode() + body
 
 

@@ -61,7 +61,9 @@ FAILURES: list[tuple[str, Script, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("script", "code", "name"), [case[1:] for case in FAILURES], ids=[case[0] for case in FAILURES])
+@pytest.mark.parametrize(
+    ("script", "code", "name"), [case[1:] for case in FAILURES], ids=[case[0] for case in FAILURES]
+)
 async def test_a_failed_engine_gives_one_openai_error(script: Script, code: int, name: str) -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         engine.script = script
@@ -73,7 +75,9 @@ async def test_a_failed_engine_gives_one_openai_error(script: Script, code: int,
         assert await replica.metric("autellix_controller_running_calls") == 0
 
 
-@pytest.mark.parametrize("script", [case[1] for case in FAILURES if case[0] not in ("501", "redirect", "engine key refused")])
+@pytest.mark.parametrize(
+    "script", [case[1] for case in FAILURES if case[0] not in ("501", "redirect", "engine key refused")]
+)
 async def test_another_engine_serves_what_one_failed_before_its_first_byte(script: Script) -> None:
     async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
         first, _ = await replica.chat("s1")
@@ -182,15 +186,14 @@ async def test_a_dead_engine_comes_back_by_probe_and_programs_stay_where_they_we
 
 
 async def test_no_engine_at_all_is_said_with_a_time_to_come_back() -> None:
-    async with fake_engine() as engine:
-        async with running_controller(engine) as replica:
-            await engine.stop()
-            response, body = await replica.chat("s1")
-            assert (response.status, error_of(body)["code"]) == (503, "no_engine")
-            response, body = await replica.chat("s1")
-            assert (response.status, error_of(body)["code"]) == (503, "no_engine")
-            assert response.headers["retry-after"]
-            assert any("not reachable" in line for line in replica.controller.readiness().degraded)
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        await engine.stop()
+        response, body = await replica.chat("s1")
+        assert (response.status, error_of(body)["code"]) == (503, "no_engine")
+        response, body = await replica.chat("s1")
+        assert (response.status, error_of(body)["code"]) == (503, "no_engine")
+        assert response.headers["retry-after"]
+        assert any("not reachable" in line for line in replica.controller.readiness().degraded)
 
 
 async def test_an_outlier_leaves_rotation_and_returns_by_probe() -> None:
@@ -256,7 +259,7 @@ async def test_a_call_ends_at_its_total_deadline_and_the_engine_is_not_blamed() 
 
 
 async def test_an_engine_that_takes_no_connection_is_left_at_the_connect_deadline() -> None:
-    settings = {"connect_deadline_seconds": 0.2, "probe_seconds": 60}
+    settings: dict[str, Any] = {"connect_deadline_seconds": 0.2, "probe_seconds": 60}
     async with fake_engine() as engine, running_controller(engine, **settings) as replica:
         await engine.stop()
         # A listener whose queue of connections is full answers nobody.

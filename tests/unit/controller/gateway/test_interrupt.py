@@ -21,13 +21,17 @@ async def test_an_interruption_becomes_its_error() -> None:
 async def test_the_body_can_clean_up() -> None:
     work, cleaned = Interruptible(), []
     asyncio.get_running_loop().call_soon(lambda: work.interrupt(Gone()))
+
+    async def body() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
     with pytest.raises(Gone):
         async with work:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0)
-                cleaned.append(True)
+            await body()
     assert cleaned
 
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ ABORTED = event("a") + event(finish_reason="abort")
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a != b]
+    return [data[a:b] for a, b in pairwise(edges) if a != b]
 
 
 @given(st.lists(st.integers(min_value=0), max_size=8))

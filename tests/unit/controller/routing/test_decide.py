@@ -88,7 +88,9 @@ def test_the_order_of_the_engines_does_not_matter(snapshot: Snapshot, rule: Rule
 
 
 @given(views, st.text(min_size=1, max_size=8), names, rules)
-def test_a_program_that_just_moved_stays(engine_views: tuple[EngineView, ...], program: str, pin: str, rule: Rules) -> None:
+def test_a_program_that_just_moved_stays(
+    engine_views: tuple[EngineView, ...], program: str, pin: str, rule: Rules
+) -> None:
     """Hysteresis: the call that moved a pin is not followed by one that moves it again."""
     snapshot = Snapshot(program, engine_views, pin=pin)
     first = decide(snapshot, rule)

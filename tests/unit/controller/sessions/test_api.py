@@ -7,13 +7,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from yarl import URL
 
 from autellix_controller.errors import ApiError
 from autellix_controller.sessions.programs import Programs
 from autellix_controller.table.entry import program_id
 from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.memory import MemoryTable
-from support.fake_engine import FakeEngine, fake_engine, hang
+from support.fake_engine import answer, fake_engine, hang
 from support.running_controller import eventually, running_controller
 
 
@@ -43,16 +44,24 @@ async def test_a_name_may_be_brought(name: str) -> None:
         assert (await replica.json("POST", "/v1/sessions", json={"id": name}))[1]["created"] == made["created"]
         response, _ = await replica.chat(name)
         assert response.headers["x-autellix-program"] == made["program"]
-        from yarl import URL
-
         path = URL("/v1/sessions/" + quote(name, safe=""), encoded=True)
-        async with replica.http.get(path) as answer:  # type: ignore[arg-type]
+        async with replica.http.get(path) as answer:
             assert (answer.status, (await answer.json())["id"]) == (200, name)
 
 
 @pytest.mark.parametrize(
     "body",
-    [b'{"id":""}', b'{"id":"a b"}', b'{"id":5}', b'{"id":"caf\xc3\xa9"}', b'{"nmae":"x"}', b"[]", b"{", b" " * 5000, b"\xff"],
+    [
+        b'{"id":""}',
+        b'{"id":"a b"}',
+        b'{"id":5}',
+        b'{"id":"caf\xc3\xa9"}',
+        b'{"nmae":"x"}',
+        b"[]",
+        b"{",
+        b" " * 5000,
+        b"\xff",
+    ],
 )
 async def test_a_bad_session_is_refused(body: bytes) -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
@@ -144,18 +153,12 @@ async def test_a_running_call_keeps_its_session_alive() -> None:
         task = asyncio.create_task(replica.chat("busy"))
         await eventually(lambda: engine.running == 1, "the call runs")
         await asyncio.sleep(1.2)
-        engine.script = _answer
+        engine.script = answer
         await replica.chat("third")
         assert (await replica.json("GET", "/v1/sessions/busy"))[0] == 200
         assert (await replica.json("GET", "/v1/sessions/idle"))[0] == 404
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def _answer(engine: FakeEngine, request: Any, call: Any) -> Any:
-    from support.fake_engine import answer
-
-    return await answer(engine, request, call)
 
 
 async def test_a_session_cannot_be_ended_while_the_store_is_away() -> None:

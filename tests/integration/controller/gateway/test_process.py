@@ -1,0 +1,105 @@
+"""The command as a process: its start, its end, its size."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from support.controller_process import controller_process
+from support.etcd import free_ports
+from support.fake_engine import DONE, event, fake_engine, hang, pieces
+from support.running_controller import eventually
+
+CALL = {"model": "tiny", "messages": []}
+
+
+async def test_sigterm_leaves_readiness_serves_on_and_finishes_streams(tmp_path: Path) -> None:
+    async with fake_engine() as engine:
+        engine.script = pieces(*[event("x")] * 20, DONE, pause=0.1)
+        settings = ["--engine", engine.url, "--drain-notice-seconds", "1", "--drain-seconds", "20"]
+        with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
+            await asyncio.to_thread(replica.wait_ready)
+            async with (
+                aiohttp.ClientSession(replica.url) as http,
+                http.post("/v1/chat/completions", json={**CALL, "stream": True}) as stream,
+            ):
+                await stream.content.readany()
+                replica.terminate()
+                await eventually(lambda: replica.readiness()[0] == 503, "it is not ready any more")
+                assert replica.readiness()[1]["reasons"] == ["the replica is stopping"]
+                async with http.get("/v1/models") as response:
+                    assert response.status == 200, "within the notice it serves as before"
+                assert (await stream.read()).endswith(DONE)
+            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+
+
+async def test_at_the_drain_deadline_a_stream_ends_with_an_error_event(tmp_path: Path) -> None:
+    async with fake_engine() as engine:
+        engine.script = pieces(event("x"), then="hang")
+        settings = ["--engine", engine.url, "--drain-notice-seconds", "0", "--drain-seconds", "0.5"]
+        with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
+            await asyncio.to_thread(replica.wait_ready)
+            async with (
+                aiohttp.ClientSession(replica.url) as http,
+                http.post("/v1/chat/completions", json={**CALL, "stream": True}) as stream,
+            ):
+                await stream.content.readany()
+                replica.terminate()
+                assert b'"code":"shutting_down"' in await stream.read()
+            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+            await eventually(lambda: engine.running == 0, "the engine was told to stop")
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    async with fake_engine() as engine:
+        engine.script = hang
+        with controller_process(tmp_path, free_ports(1)[0], "--engine", engine.url, ready=False) as replica:
+            await asyncio.to_thread(replica.wait_ready)
+            async with aiohttp.ClientSession(replica.url) as http:
+                call = asyncio.create_task(http.post("/v1/chat/completions", json=CALL))
+                await eventually(lambda: engine.running == 1, "the call runs")
+                replica.terminate()
+                await eventually(lambda: replica.readiness()[0] == 503, "it saw the signal")
+                replica.terminate()
+                response = await call
+                assert response.status == 503
+                response.release()
+            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+
+
+async def test_idle_it_stays_small(tmp_path: Path) -> None:
+    async with fake_engine() as engine:
+        with controller_process(tmp_path, free_ports(1)[0], "--engine", engine.url, ready=False) as replica:
+            await asyncio.to_thread(replica.wait_ready)
+            status = Path(f"/proc/{replica.process.pid}/status").read_text()
+            resident_kib = int(status.split("VmRSS:")[1].split()[0])
+            assert resident_kib < 150 * 1024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "engine, engines: give either engine URLs or one kubernetes://NAMESPACE/SERVICE"),
+        (["--engine", "http://e:1", "--max-calls", "no"], "max_calls: 'no': Input should be a valid integer"),
+        (["--engine", "http://e:1", "--api-keys-file", "/nonexistent"], "api_keys_file: cannot be read"),
+    ],
+)
+async def test_a_wrong_setting_stops_the_start_with_one_line(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    with controller_process(tmp_path, free_ports(1)[0], *arguments, ready=False) as replica:
+        assert await asyncio.to_thread(replica.process.wait, 20) == 2
+        (line,) = replica.log_text().splitlines()
+        assert line.startswith(f"autellix-controller: {message}")
+
+
+async def test_a_taken_address_stops_the_start_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with controller_process(tmp_path, port, "--engine", "http://e:1", ready=False) as replica:
+            assert await asyncio.to_thread(replica.process.wait, 20) == 2
+            assert replica.log_text() == (
+                f"autellix-controller: listen: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+            )

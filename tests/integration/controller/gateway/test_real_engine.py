@@ -1,0 +1,92 @@
+"""A controller in front of a real engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from support.engine_server import EngineServer
+from support.running_controller import Replica, running_controller
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
+KEY = "key-between-controller-and-engine"
+MESSAGES: Any = [{"role": "user", "content": "plan the work and work the plan"}]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[EngineServer]:
+    with EngineServer(scheduling={"policy": "plas"}, args=["--max-num-seqs", "4"], key=KEY) as server:
+        yield server
+
+
+@pytest.fixture
+async def replica(engine: EngineServer) -> AsyncIterator[Replica]:
+    async with running_controller(engine.url, engine_key=KEY) as replica:
+        yield replica
+
+
+@pytest.fixture
+async def client(replica: Replica) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=replica.url + "/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+async def charged(replica: Replica, session: str, calls: int) -> dict[str, Any]:
+    """The session once its calls are charged."""
+    async with asyncio.timeout(20):
+        while True:
+            status, found = await replica.json("GET", f"/v1/sessions/{session}")
+            if status == 200 and found["calls"] == calls:
+                return dict(found)
+            await asyncio.sleep(0.05)
+
+
+async def test_calls_are_served_and_charged_from_the_engines_records(client: AsyncOpenAI, replica: Replica) -> None:
+    headers = {"X-Autellix-Session": "agent-1"}
+    common: Any = {"model": "tiny", "messages": MESSAGES, "max_tokens": 8, "extra_headers": headers}
+    answer = await client.chat.completions.create(**common, extra_body={"priority": 5})
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 8
+    first = await charged(replica, "agent-1", 1)
+    assert first["service_ms"] > 0
+    assert (first["generated_tokens"], first["prompt_tokens"]) == (8, answer.usage.prompt_tokens)
+    pieces = [chunk async for chunk in await client.chat.completions.create(**common, stream=True)]
+    assert pieces[-1].choices[0].finish_reason == "length"
+    second = await charged(replica, "agent-1", 2)
+    assert second["service_ms"] > first["service_ms"]
+    assert second["generated_tokens"] == 16
+
+
+async def test_completions_responses_and_tokenize_pass(client: AsyncOpenAI, replica: Replica) -> None:
+    completion = await client.completions.create(model="tiny", prompt="one two", max_tokens=4)
+    assert completion.choices[0].finish_reason == "length"
+    response = await client.responses.create(model="tiny", input="one two", max_output_tokens=4)
+    assert response.output
+    events = await client.responses.create(model="tiny", input="one", max_output_tokens=4, stream=True)
+    assert [event.type async for event in events][-1] in ("response.completed", "response.incomplete")
+    status, tokens = await replica.json("POST", "/tokenize", json={"model": "tiny", "prompt": "one two"})
+    assert (status, tokens["count"]) == (200, len(tokens["tokens"]))
+    assert replica.controller.readiness().degraded == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_frees_its_slot(replica: Replica, stream: bool) -> None:
+    session = f"leaver-{stream}"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await replica.chat(session, stream=stream, max_tokens=3500, ignore_eos=True)
+    found = await charged(replica, session, 1)
+    assert 0 < found["generated_tokens"] < 3500
+
+
+async def test_the_engine_refuses_what_does_not_come_through_the_controller(engine: EngineServer) -> None:
+    async with AsyncOpenAI(base_url=engine.url + "/v1", api_key="wrong", max_retries=0) as direct:
+        with pytest.raises(Exception, match="401"):
+            await direct.models.list()
+
+
+async def test_an_error_of_the_engine_reaches_the_client_as_its_own(client: AsyncOpenAI) -> None:
+    with pytest.raises(Exception, match="400"):
+        await client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=100_000)
