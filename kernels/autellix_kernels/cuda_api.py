@@ -7,6 +7,9 @@ from typing import Any
 
 from autellix_kernels.errors import DriverError
 
+DRIVER = "libcuda.so.1"
+"""By its bare name: containers get it from the machine, wherever the loader finds it."""
+
 NOT_READY = 600  # CUDA_ERROR_NOT_READY
 STREAM_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 HOST_PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context
@@ -75,14 +78,14 @@ _OPTIONAL: dict[str, tuple[Any, ...]] = {
 class CudaApi:
     """The driver's library. `call` raises, `status` returns the CUresult."""
 
-    def __init__(self, path: str = "libcuda.so.1") -> None:
-        """Loads the driver.
+    def __init__(self, path: str | None = None) -> None:
+        """Loads the driver: the machine's own, or the library at `path`.
 
         Raises:
             DriverError: there is none, or it is too old to have a function that is needed.
         """
         try:
-            self._library = ctypes.CDLL(path)
+            self._library = ctypes.CDLL(path or DRIVER)
             self._functions = {name: self._function(name, prototype) for name, prototype in _PROTOTYPES.items()}
         except (OSError, AttributeError) as error:
             raise DriverError("load", 0, f"no usable CUDA driver: {error}") from error

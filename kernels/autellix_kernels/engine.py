@@ -15,7 +15,8 @@ Ordering, enforced here and nowhere else:
 3. All writes to the host pool are on the store lane's bus stream, all writes to cache blocks on the load lane's cache
    stream: of two transfers of one direction the later one wins.
 4. A transfer waits for those of the other direction in flight that share a block or a slot with it (`HazardLedger`).
-5. A batched copy bypasses staging; both streams of its lane are ordered around it, so that rule 3 holds across paths.
+5. A batched copy bypasses staging. It waits for both streams of its lane; a gather after a batched store waits for it,
+   so that stores are done with their blocks in the order of submission, on which rule 4 relies.
 
 What remains for the caller: the model may overwrite a stored block, or read a loaded one, only after
 `hold(stream, transfer)`, or after the transfer was reported by `finished`; a slot belongs to whoever manages the pool.
@@ -258,7 +259,8 @@ class SwapEngine:
             self._device.copy_batch(to, source, self._layout.fragment_sizes(ids.size).ravel(), stream)
         self._device.record(flight.cache_done, stream)
         self._device.record(flight.done, stream)
-        self._device.wait(beside, flight.done)
+        if store:
+            self._device.wait(beside, flight.done)
 
     def _land(self, flight: Flight) -> Finished:
         transfer = flight.transfer

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from autellix_kernels.device import Stream
-from autellix_kernels.engine import SwapEngine
+from autellix_kernels.engine import Ids, SwapEngine
 from autellix_kernels.host import build
 from autellix_kernels.host.device import HostDevice
 from autellix_kernels.layout import IdArray
@@ -72,6 +72,10 @@ class Traffic:
         """Random steps; then everything is waited for."""
         for _ in range(steps):
             self.random.choice((self.write, self.store, self.store, self.load, self.load, self.poll))()
+        self.finish()
+
+    def finish(self) -> None:
+        """Waits for everything."""
         self.engine.wait({transfer.number for transfer in self.submitted})
         self.poll()
         self.device.synchronize_stream(self.model)
@@ -102,16 +106,24 @@ class Traffic:
 
     def store(self) -> None:
         """Some blocks into some slots."""
-        blocks, slots = self._pairs()
+        self.store_into(*self._pairs())
+
+    def store_into(self, blocks: Ids, slots: Ids) -> None:
+        """These blocks into these slots."""
         self.submitted.append(self.engine.store(blocks, slots, after=self.model))
-        staged = self.expected_slots[slots]
-        self.expected_slots[slots] = self.cache.gathered(self.expected_cache, blocks, staged)
+        ids, places = np.array(blocks, np.int32), np.array(slots, np.int32)
+        self.expected_slots[places] = self.cache.gathered(self.expected_cache, ids, self.expected_slots[places])
 
     def load(self) -> None:
         """Some slots into some blocks."""
         blocks, slots = self._pairs()
+        self.load_from(slots, blocks)
+
+    def load_from(self, slots: Ids, blocks: Ids) -> None:
+        """These slots into these blocks."""
         self.submitted.append(self.engine.load(slots, blocks, after=self.model))
-        self.expected_cache = self.cache.scattered(self.expected_cache, blocks, self.expected_slots[slots])
+        ids, places = np.array(blocks, np.int32), np.array(slots, np.int32)
+        self.expected_cache = self.cache.scattered(self.expected_cache, ids, self.expected_slots[places])
 
     def poll(self) -> None:
         """Takes what has finished."""

@@ -53,6 +53,14 @@ class HostDevice:
         """Puts a function on a stream, as a kernel of the model would be."""
         self._queues.put(stream, work)
 
+    def stall(self, stream: Stream) -> None:
+        """Nothing on the stream runs until `resume`, as when a copy or kernel takes long."""
+        self._queues.stall(stream)
+
+    def resume(self, stream: Stream) -> None:
+        """Ends a stall."""
+        self._queues.resume(stream)
+
     def view(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """The bytes at an address."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

@@ -16,11 +16,10 @@ _AWAKE = 0.4
 
 
 @dataclass
-class _EventState:
-    """`recorded` counts the records submitted, `passed` is the newest of them that was reached, `at` when."""
+class _Mark:
+    """One record of an event. An event that is recorded anew gets a new one; earlier waits keep the one they saw."""
 
-    recorded: int = 0
-    passed: int = 0
+    reached: bool = False
     at: float = 0.0
 
 
@@ -31,14 +30,12 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Record:
-    state: _EventState
-    ticket: int
+    mark: _Mark
 
 
 @dataclass(frozen=True)
 class _Wait:
-    state: _EventState
-    ticket: int
+    mark: _Mark
 
 
 _Item = _Work | _Record | _Wait
@@ -56,8 +53,9 @@ class StreamQueues:
         self._order = order
         self._clock = clock
         self._queues: dict[Stream, deque[_Item]] = {}
-        self._events: dict[Event, _EventState] = {}
+        self._events: dict[Event, _Mark] = {}
         self._priorities: dict[Stream, float] = {}
+        self._stalled: set[Stream] = set()
         self._last_handle = 0
 
     def __len__(self) -> int:
@@ -77,12 +75,21 @@ class StreamQueues:
     def create_event(self) -> Event:
         """An event that was never recorded."""
         event = Event(self._handle())
-        self._events[event] = _EventState()
+        self._events[event] = _Mark(reached=True)
         return event
 
     def destroy_event(self, event: Event) -> None:
         """Forgets an event; what is on streams still counts."""
         del self._events[event]
+
+    def stall(self, stream: Stream) -> None:
+        """Nothing on the stream runs until `resume`: what is next on it takes long."""
+        self._stalled.add(stream)
+
+    def resume(self, stream: Stream) -> None:
+        """Ends a stall."""
+        self._stalled.discard(stream)
+        self._drift()
 
     def put(self, stream: Stream, work: Callable[[], None]) -> None:
         """Work at the end of a stream."""
@@ -90,25 +97,22 @@ class StreamQueues:
 
     def record(self, event: Event, stream: Stream) -> None:
         """The event at the end of a stream."""
-        state = self._events[event]
-        state.recorded += 1
-        self._append(stream, _Record(state, state.recorded))
+        self._events[event] = mark = _Mark()
+        self._append(stream, _Record(mark))
 
     def wait(self, stream: Stream, event: Event) -> None:
         """A wait for the event's last record at the end of a stream."""
-        state = self._events[event]
-        self._append(stream, _Wait(state, state.recorded))
+        self._append(stream, _Wait(self._events[event]))
 
     def passed(self, event: Event) -> bool:
         """Whether the last record was reached; a little may happen first."""
         self._drift()
-        state = self._events[event]
-        return state.passed >= state.recorded
+        return self._events[event].reached
 
     def reach(self, event: Event) -> None:
         """Runs things until the event's last record is reached."""
-        state = self._events[event]
-        while state.passed < state.recorded:
+        mark = self._events[event]
+        while not mark.reached:
             self._step()
 
     def drain(self, stream: Stream) -> None:
@@ -138,14 +142,14 @@ class StreamQueues:
     def _step(self) -> None:
         ready = self._ready()
         if not ready:
-            raise SwapError("deadlock: every stream waits for an event that nothing on any stream will pass")
+            raise SwapError("deadlock: every stream is stalled or waits for an event that will not come")
         self._run(self._choose(ready))
 
     def _ready(self) -> list[Stream]:
         return [
             stream
             for stream, items in self._queues.items()
-            if items and not (isinstance(items[0], _Wait) and items[0].state.passed < items[0].ticket)
+            if items and stream not in self._stalled and not (isinstance(items[0], _Wait) and not items[0].mark.reached)
         ]
 
     def _run(self, stream: Stream) -> None:
@@ -153,8 +157,8 @@ class StreamQueues:
         if isinstance(item, _Work):
             item.run()
         elif isinstance(item, _Record):
-            item.state.passed = max(item.state.passed, item.ticket)
-            item.state.at = self._clock()
+            item.mark.reached = True
+            item.mark.at = self._clock()
 
     def _choose(self, ready: Sequence[Stream]) -> Stream:
         """By priorities that are drawn anew now and then: so a stream may fall far behind, which fair draws prevent."""

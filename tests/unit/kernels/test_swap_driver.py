@@ -2,14 +2,17 @@
 
 import ctypes
 import importlib.metadata
+import json
 import logging
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import swapbench.__main__
 from autellix_kernels.compiler import Nvrtc
 from autellix_kernels.cuda_api import CudaApi
 from autellix_kernels.cuda_device import CudaDevice
@@ -22,6 +25,8 @@ from autellix_kernels.plan import Path as TransferPath
 from autellix_kernels.pool import HostPool, MemoryFacts, PinnedMemory
 from autellix_kernels.settings import SwapSettings
 from autellix_kernels.start import compile_kernels, open_mover
+from swapbench.cases import DRY
+from swapbench.decode import NumpyDecode
 
 FRAGMENT, BLOCKS, TENSORS = 4096, 32, 3
 PLENTY = MemoryFacts(available=1 << 62, container=None, locked=None)
@@ -46,10 +51,17 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def device(driver: Path) -> Iterator[CudaDevice]:
     """A device; afterwards nothing that was made may be left."""
+    library = ctypes.CDLL(str(driver))
+    batches(driver).value = 0
+    live = library.fake_live()
     device = CudaDevice(0, CudaApi(str(driver)))
     yield device
     device.close()
-    assert ctypes.CDLL(str(driver)).fake_live() == 0
+    assert library.fake_live() == live
+
+
+def batches(driver: Path) -> ctypes.c_int:
+    return ctypes.c_int.in_dll(ctypes.CDLL(str(driver)), "fake_batches")
 
 
 def inject(driver: Path, error: int) -> None:
@@ -94,9 +106,7 @@ def test_store_and_load_through_the_driver_keep_every_byte(device: CudaDevice, d
 
     batched = bool(gather_from) and device.info.batched_copy
     assert stored.path is (TransferPath.BATCH if batched else TransferPath.GATHER)
-    batches = ctypes.c_int.in_dll(ctypes.CDLL(str(driver)), "fake_batches")
-    assert batches.value == (2 if batched else 0)
-    batches.value = 0
+    assert batches(driver).value == (2 if batched else 0)
     engine.close()
     mover.close()
     pinned.close()
@@ -183,6 +193,22 @@ def test_a_cubin_that_the_driver_refuses_falls_back_too(
         assert open_mover(device, 0, layout, SwapSettings()).name == "torch"
     assert "cuModuleLoadData returned 209" in caplog.text
     device.free(cache)
+
+
+def test_the_benchmark_runs_through_the_driver(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = ctypes.CDLL(str(driver)).fake_live()
+    monkeypatch.setattr("autellix_kernels.cuda_api.DRIVER", str(driver))
+    monkeypatch.setattr(swapbench.__main__, "TorchDecode", lambda _: NumpyDecode())
+    monkeypatch.setattr(swapbench.__main__, "FULL", replace(DRY, totals=(128 << 10,), sweep_thread_blocks=(2,)))
+    assert swapbench.__main__.main(["--out", str(tmp_path)]) == 0
+    document = json.loads((tmp_path / "swap.json").read_text())
+    assert document["device"] == "Fake GPU"
+    assert not document["dry_run"]
+    assert document["versions"]["nvrtc"]
+    assert document["measurements"]
+    assert ctypes.CDLL(str(driver)).fake_live() == live
 
 
 def host_bytes(address: int, size: int, ordinal: int) -> object:
