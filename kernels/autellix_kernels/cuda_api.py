@@ -101,7 +101,7 @@ class CudaApi:
 
     def status(self, name: str, *arguments: Any) -> int:
         """Calls a function of the driver and returns its CUresult."""
-        return int(self._functions[name](*arguments))
+        return self._functions[name](*arguments)
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of the driver.
@@ -109,7 +109,9 @@ class CudaApi:
         Raises:
             DriverError: it did not return CUDA_SUCCESS.
         """
-        self.check(name, self.status(name, *arguments))
+        code = self._functions[name](*arguments)
+        if code != 0:
+            self.check(name, code)
 
     def check(self, name: str, code: int) -> None:
         """Turns a CUresult that is not CUDA_SUCCESS into a `DriverError`."""

@@ -35,7 +35,7 @@ from autellix_kernels.lanes import Flight, Lane, StagingSlab
 from autellix_kernels.layout import BlockLayout, IdArray, checked_ids
 from autellix_kernels.mover import Mover
 from autellix_kernels.plan import Direction, Path, choose_path, chunks
-from autellix_kernels.pool import HostPool
+from autellix_kernels.pool import HostPool, Run
 from autellix_kernels.settings import SwapSettings
 from autellix_kernels.transfers import Finished, SwapStats, Transfer
 
@@ -210,30 +210,30 @@ class SwapEngine:
         self._spare_events.append(ready)  # a wait holds for the record it saw, so the event is free again
 
     def _gather(self, flight: Flight, ids: IdArray, places: IdArray) -> None:
-        lane = self._lanes[Direction.STORE]
+        lane, block_bytes = self._lanes[Direction.STORE], self._layout.block_bytes
         self._device.record(flight.start, lane.cache)
-        for chunk in chunks(ids.size, self._blocks_per_slab):
+        for chunk, runs in self._chunks(places):
             slab = lane.next_slab()
             self._device.wait(lane.cache, slab.emptied)
             self._mover.gather(ids[chunk], slab.address, lane.cache)
             self._device.record(slab.filled, lane.cache)
             self._device.wait(lane.bus, slab.filled)
-            for run in self._pool.runs(places[chunk]):
-                offset = run.first * self._layout.block_bytes
-                self._device.copy(run.address, slab.address + offset, run.count * self._layout.block_bytes, lane.bus)
+            for run in runs:
+                staged = slab.address + (run.first - chunk.start) * block_bytes
+                self._device.copy(run.address, staged, run.count * block_bytes, lane.bus)
             self._device.record(slab.emptied, lane.bus)
         self._device.record(flight.cache_done, lane.cache)
         self._device.record(flight.done, lane.bus)
 
     def _scatter(self, flight: Flight, ids: IdArray, places: IdArray) -> None:
-        lane = self._lanes[Direction.LOAD]
+        lane, block_bytes = self._lanes[Direction.LOAD], self._layout.block_bytes
         self._device.record(flight.start, lane.bus)
-        for chunk in chunks(ids.size, self._blocks_per_slab):
+        for chunk, runs in self._chunks(places):
             slab = lane.next_slab()
             self._device.wait(lane.bus, slab.emptied)
-            for run in self._pool.runs(places[chunk]):
-                offset = run.first * self._layout.block_bytes
-                self._device.copy(slab.address + offset, run.address, run.count * self._layout.block_bytes, lane.bus)
+            for run in runs:
+                staged = slab.address + (run.first - chunk.start) * block_bytes
+                self._device.copy(staged, run.address, run.count * block_bytes, lane.bus)
             self._device.record(slab.filled, lane.bus)
             self._device.wait(lane.cache, slab.filled)
             self._mover.scatter(ids[chunk], slab.address, lane.cache)
@@ -241,11 +241,20 @@ class SwapEngine:
         self._device.record(flight.cache_done, lane.cache)
         self._device.record(flight.done, lane.cache)
 
-    def _batch(self, flight: Flight, ids: IdArray, places: IdArray) -> None:
-        """Rules 3 and 5.
+    def _chunks(self, places: IdArray) -> Iterator[tuple[slice, list[Run]]]:
+        """What fits a slab, with the bus copies it takes. Found in one go: numpy's cost is per call, not per slot."""
+        parts = list(chunks(places.size, self._blocks_per_slab))
+        runs = iter(self._pool.runs(places, [part.start for part in parts]))
+        for part in parts:
+            mine, covered = [], part.start
+            while covered < part.stop:
+                run = next(runs)
+                mine.append(run)
+                covered += run.count
+            yield part, mine
 
-        Stores on the bus stream, loads on the cache stream, the lane's other stream before and after.
-        """
+    def _batch(self, flight: Flight, ids: IdArray, places: IdArray) -> None:
+        """Rules 3 and 5: stores on the bus stream, loads on the cache stream."""
         lane = self._lanes[flight.transfer.direction]
         store = flight.transfer.direction is Direction.STORE
         stream, beside = (lane.bus, lane.cache) if store else (lane.cache, lane.bus)

@@ -63,17 +63,19 @@ class HostPool:
         addresses: AddressArray = self._bases[slab] + place * np.uint64(self.slot_bytes)
         return addresses
 
-    def runs(self, slots: IdArray) -> Iterator[Run]:
-        """Cuts a list of slots into runs that one copy can move each. Slots in order and side by side give one run."""
+    def runs(self, slots: IdArray, cuts: Sequence[int] = ()) -> Iterator[Run]:
+        """Cuts a list of slots into runs that one copy can move each, in their order.
+
+        Slots side by side in one slab give one run, but none goes beyond a position in `cuts`.
+        """
         if slots.size == 0:
             return
         addresses = self.addresses(slots)
-        breaks = np.flatnonzero(np.diff(addresses) != self.slot_bytes) + 1
         # Slabs may happen to touch in memory, but a copy must not cross from one allocation into another.
-        breaks = np.union1d(breaks, np.flatnonzero(np.diff(slots // self._per_slab)) + 1)
-        starts = [0, *breaks.tolist()]
-        for first, end in zip(starts, [*starts[1:], slots.size], strict=True):
-            yield Run(first, end - first, int(addresses[first]))
+        apart = (np.diff(addresses) != self.slot_bytes) | (np.diff(slots // self._per_slab) != 0)
+        starts = sorted({0, *cuts, *(np.flatnonzero(apart) + 1).tolist()})
+        for first, end, address in zip(starts, [*starts[1:], slots.size], addresses[starts].tolist(), strict=True):
+            yield Run(first, end - first, address)
 
 
 @dataclass(frozen=True)
