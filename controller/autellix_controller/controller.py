@@ -1,7 +1,6 @@
 """One controller replica: its parts, wired together, started and stopped in order."""
 
 import asyncio
-import logging
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +16,6 @@ from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
 from autellix_controller.gateway.gateway import ROUTES, Gateway, Limits
 from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.upstream import AiohttpUpstream, new_session
-from autellix_controller.logs import fields
 from autellix_controller.rest import Readiness
 from autellix_controller.routing.decide import Rules
 from autellix_controller.routing.router import Router
@@ -26,10 +24,7 @@ from autellix_controller.sessions.programs import Programs
 from autellix_controller.settings import Settings
 from autellix_controller.table.etcd import wall_clock_ms
 from autellix_controller.table.factory import open_table
-from autellix_controller.table.interface import TableUnavailable
 from autellix_wire import headers as names
-
-log = logging.getLogger(__name__)
 
 
 class Controller:
@@ -113,10 +108,6 @@ class Controller:
     ) -> None:
         await cancel(*self._tasks)
         await self.fleet.stop()
-        try:
-            await self._table.flush()
-        except TableUnavailable as unavailable:
-            log.error("accounting could not be written before the end", extra=fields(reason=str(unavailable)))
         await self._table.close()
         await self._http.close()
         if self._kubernetes is not None:

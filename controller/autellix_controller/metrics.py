@@ -103,6 +103,7 @@ class StateCollector(Collector):
             ("table_loaded", "1 once the process table was read completely.", float(health.loaded)),
             ("table_connected", "1 if the last contact with the table's store succeeded.", float(health.connected)),
             ("table_revision", "Revision of the store that the table has reached.", health.revision),
+            ("table_silent_seconds", "Since the table's store last said anything.", health.seconds_since_reply),
             ("table_pending_updates", "Programs whose accounting waits to be written.", health.pending_updates),
             ("table_unreadable_entries", "Entries that are damaged or of a newer version.", health.unreadable),
             ("live_replicas", "Controller replicas known to be alive.", len(self._table.live_replicas())),

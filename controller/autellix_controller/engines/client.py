@@ -10,7 +10,7 @@ import msgspec
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH, STATE_PATH
 
-_PROBE: Final = aiohttp.ClientTimeout(total=5.0)
+_PROBE: Final = aiohttp.ClientTimeout(total=5.0, sock_connect=3.0)
 #: The engine sends at least a heartbeat: after several missed ones the stream is dead.
 _STREAM: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=5 * HEARTBEAT_SECONDS)
 #: Longest line of the record stream, bytes.
@@ -20,6 +20,10 @@ _MODELS_LIMIT: Final = 4 << 20
 
 class ProbeFailed(Exception):
     """The engine cannot serve; the message says why."""
+
+
+class ProbeSlow(ProbeFailed):
+    """The engine did not answer in time: busy perhaps, or gone."""
 
 
 class _Models(msgspec.Struct):
@@ -49,7 +53,7 @@ class EngineClient:
                     raise ProbeFailed(f"/v1/models answered {response.status}")
                 body = await response.content.read(_MODELS_LIMIT)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200]) from None
+            raise _unanswered(error) from None
         try:
             return tuple(msgspec.json.decode(body, type=_Models).data)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
@@ -61,7 +65,7 @@ class EngineClient:
             async with self._session.get(self._url + STATE_PATH, headers=self._headers, timeout=_PROBE) as response:
                 return response.status == 200 and response.content_type == "application/json"
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200]) from None
+            raise _unanswered(error) from None
 
     async def lines(self, after: str | None) -> AsyncIterator[bytes]:
         """See ``RecordSource``."""
@@ -93,3 +97,9 @@ class EngineClient:
                 return response.status < 300 or response.status == 404
         except (aiohttp.ClientError, TimeoutError):
             return False
+
+
+def _unanswered(error: Exception) -> ProbeFailed:
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+        return ProbeSlow(f"no answer to a probe within {_PROBE.total:g} s")
+    return ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autellix_controller.background import Backoff, cancel, forever
 from autellix_controller.engines.accounting import Accounting
-from autellix_controller.engines.client import EngineClient, ProbeFailed
+from autellix_controller.engines.client import EngineClient, ProbeFailed, ProbeSlow
 from autellix_controller.engines.discovery import Discovery
 from autellix_controller.engines.engine import Endpoint, Engine
 from autellix_controller.engines.follower import Follower
@@ -118,6 +118,9 @@ class Fleet:
                 engine.models = await client.models()
                 engine.has_records = await client.has_records()
                 engine.saw(Seen.PROBED)
+            except ProbeSlow as error:
+                # One slow answer is no proof: an engine under load may take its time.
+                engine.saw(Seen.FAILED, str(error))
             except ProbeFailed as error:
                 engine.saw(Seen.UNREACHABLE, str(error))
             engine.probed = True

@@ -15,7 +15,7 @@ class Seen(Enum):
     ANSWERED = auto()
     """A call got a proper answer."""
     FAILED = auto()
-    """A call got a server error, a broken answer, or none in time."""
+    """A call got a server error, a broken answer, or none in time; or a probe got none in time."""
     UNREACHABLE = auto()
     """No connection: nothing listens, or the machine is gone."""
     PROBED = auto()

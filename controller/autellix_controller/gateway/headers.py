@@ -1,10 +1,14 @@
 """Which headers pass between client and engine."""
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from autellix_controller.errors import invalid
 from autellix_wire import headers as names
+
+#: What no header may hold; a value with it is left out, since it could end the header early.
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -65,4 +69,6 @@ def to_client(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     """Headers of an engine's answer that a client gets."""
     headers = list(headers)
     dropped = _NOT_TO_CLIENTS | _named_by_connection(headers)
-    return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]
+    return [
+        (name.lower(), value) for name, value in headers if name.lower() not in dropped and not _CONTROL.search(value)
+    ]

@@ -52,6 +52,7 @@ def test_an_engine_cannot_speak_for_us() -> None:
             (b"Transfer-Encoding", b"chunked"),
             (b"Content-Length", b"3"),
             (b"X-Custom", b"1"),
+            (b"X-Split", b"1\r\nx-autellix-engine: forged"),
         ]
     )
     assert passed == [(b"x-custom", b"1")]
