@@ -199,6 +199,13 @@ class Etcd:
         assert isinstance(kvs, list)
         return int(kvs[0]["mod_revision"]) if kvs else 0
 
+    def key(self, key: str) -> dict[str, str]:
+        """A key as the JSON gateway shows it; its value is base64."""
+        kvs = self.call("/v3/kv/range", {"key": base64.b64encode(key.encode()).decode()}).get("kvs", [])
+        assert isinstance(kvs, list)
+        assert kvs, f"no key {key}"
+        return dict(kvs[0])
+
     def revision(self) -> int:
         """The store's present revision."""
         header = self.call("/v3/kv/range", {"key": base64.b64encode(b"none").decode()})["header"]

@@ -109,6 +109,15 @@ class TableContract:
         await world.agree()
         assert b.get(entry.id) == held
 
+    async def test_an_arrival_alone_reaches_other_replicas_when_it_is_flushed(self, world: World) -> None:
+        a, b = await world.replica("a"), await world.replica("b")
+        entry = await opened(world, a)
+        arrived_ms = entry.created_ms + 1
+        a.arrived(entry.id, arrived_ms)
+        await world.agree()
+        assert b.get(entry.id).last_arrival_ms == arrived_ms  # type: ignore[union-attr]
+        a.departed(entry.id, arrived_ms)
+
     async def test_records_count_once_however_they_are_repeated_and_ordered(self, world: World) -> None:
         tables = [await world.replica("a"), await world.replica("b")]
         for number, order in enumerate(itertools.permutations(range(3))):

@@ -9,16 +9,17 @@ from etcd3aio.kv import KVService
 from etcd3aio.lease import LeaseService
 
 _OPTIONS: Final = (
-    # A member that vanished without a word is noticed within 8 s.
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
+    # A member that vanished without a word is noticed within 15 s; etcd takes more than one ping in 5 s for an abuse.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # etcd closes connections that ping it without a call more often than this allows.
-    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
     # Also how long one attempt to connect may take.
     ("grpc.min_reconnect_backoff_ms", 2_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A pod that was replaced has another address: the default would look it up every 30 s only.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+    ("grpc.service_config_disable_resolution", 1),
     # A list page or the events of one large transaction may pass the default of 4 MiB.
     ("grpc.max_receive_message_length", -1),
     ("grpc.lb_policy_name", "round_robin"),

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
+from autellix_controller.background import cancel, forever
 from autellix_controller.table.activity import RunningCalls
 from autellix_controller.table.channel import Members
 from autellix_controller.table.contact import Contact
@@ -50,7 +52,7 @@ class EtcdTable:
         session_timeout_seconds: float,
         timings: Timings,
         clock_ms: Callable[[], int],
-        jitter: Callable[[], float],
+        rng: random.Random,
     ) -> None:
         self._replica: Final = replica
         self._timings = timings
@@ -63,19 +65,22 @@ class EtcdTable:
         layout = Layout(prefix)
         self._mirror = Mirror(self._in_use)
         self._leases = ExpiryLeases(self._store, session_timeout_seconds=session_timeout_seconds, clock_ms=clock_ms)
-        self._writer = Writer(self._mirror, self._store, self._leases, layout, timings, jitter=jitter)
+        self._writer = Writer(self._mirror, self._store, self._leases, layout, timings, rng=rng)
         self._sync = MirrorSync(self._mirror, layout, self._writer.wake)
-        self._watcher = Watcher(self._store, layout.root, layout.history, self._sync, timings, jitter=jitter)
+        self._watcher = Watcher(self._store, layout.root, layout.history, self._sync, timings, rng=rng)
         self._transitions = Transitions(self._mirror, self._store, self._leases, layout, self._writer.wake)
         self._registry = Registry(self._store, layout, replica, timings)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """See ``ProcessTable``."""
-        self._background("watch the process table", self._watcher.run())
-        self._background("write the process table", self._writer.run())
-        self._background("register the replica", self._registry.run())
-        self._background("keep running programs", self._keep_running())
+        for name, work in (
+            ("watch the process table", self._watcher.run),
+            ("write the process table", self._writer.run),
+            ("register the replica", self._registry.run),
+            ("keep running programs", self._keep_running),
+        ):
+            self._tasks.append(asyncio.create_task(forever(name, work), name=name))
 
     async def close(self) -> None:
         """See ``ProcessTable``. Says in the log what could not be written in time."""
@@ -86,10 +91,7 @@ class EtcdTable:
         except (TimeoutError, TableUnavailable, StoreAway) as error:
             _log.warning("closing the process table with %d programs not written: %s", self._mirror.pending, error)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self._transitions.close()
+            await cancel(*self._tasks)
             await self._leases.close()
             await self._members.close()
 
@@ -153,18 +155,15 @@ class EtcdTable:
     def health(self) -> TableHealth:
         """See ``ProcessTable``."""
         contact = self._store.contact
-        broken = [f"{task.get_name()}: {task.exception()!r}" for task in self._tasks if _broke(task)]
         return TableHealth(
             loaded=self._sync.loaded,
-            connected=self._watcher.connected and not contact.away and not broken,
-            detail="; ".join(filter(None, (self._watcher.detail, contact.detail, *broken))),
+            connected=self._watcher.connected and not contact.away,
+            detail="; ".join(filter(None, (self._watcher.detail, contact.detail))),
             revision=self._watcher.revision,
+            seconds_since_reply=self._watcher.seconds_since_reply,
             pending_updates=self._mirror.pending,
             unreadable=self._mirror.unreadable,
         )
-
-    def _background(self, name: str, work: Coroutine[None, None, None]) -> None:
-        self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _keep_running(self) -> None:
         """Attaches programs whose calls run for long to a new expiry lease, once in each bucket."""
@@ -178,7 +177,3 @@ class EtcdTable:
 
     def _in_use(self, entry: ProgramEntry) -> bool:
         return entry.id in self._running or self._clock_ms() - entry.last_activity_ms < self._timeout_ms
-
-
-def _broke(task: asyncio.Task[None]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is not None

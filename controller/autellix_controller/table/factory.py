@@ -20,7 +20,7 @@ def open_table(
     *,
     timings: Timings = _DEFAULT_TIMINGS,
     clock_ms: Callable[[], int] = wall_clock_ms,
-    jitter: Callable[[], float] = random.random,
+    rng: random.Random | None = None,
 ) -> ProcessTable:
     """The table that ``url`` names, not started yet. Call it inside the event loop that will use it.
 
@@ -43,5 +43,5 @@ def open_table(
         session_timeout_seconds=session_timeout_seconds,
         timings=timings,
         clock_ms=clock_ms,
-        jitter=jitter,
+        rng=rng or random.Random(),
     )

@@ -40,6 +40,9 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     """One line for people, empty when all is well."""
     revision: int = 0
+    """The mirror knows everything up to this revision of the store."""
+    seconds_since_reply: float = 0.0
+    """Since the store last said anything by itself; a few seconds are normal."""
     pending_updates: int = 0
     """Programs whose accounting is waiting to be written."""
     unreadable: int = 0

@@ -1,4 +1,4 @@
-"""From keys and bytes of the watch to the mirror and the list of replicas."""
+"""From keys and bytes of the store to the mirror and the list of replicas."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,6 +6,14 @@ from autellix_controller.table.layout import Layout, decode_program
 from autellix_controller.table.mirror import Mirror, Stored
 from autellix_controller.table.store import Value
 from autellix_controller.table.watcher import Event
+
+
+def learn(mirror: Mirror, program: str, revision: int, value: Value | None) -> None:
+    """Tells the mirror what a reply said of a program's key (None: that at ``revision`` there was no such key)."""
+    if value is None:
+        mirror.learn_absent(program, revision)
+    else:
+        mirror.learn(program, decode_program(program, value.data), value.revision)
 
 
 class MirrorSync:

@@ -1,17 +1,18 @@
 """What moves by compare-and-swap: a program's start, its pin and its end."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from autellix_controller.background import SingleFlight
 from autellix_controller.table.entry import ProgramEntry, next_life, tombstone
 from autellix_controller.table.interface import TableUnavailable
-from autellix_controller.table.layout import Layout, decode_program, encode_program
+from autellix_controller.table.layout import Layout, encode_program
 from autellix_controller.table.leases import ExpiryLeases
 from autellix_controller.table.mirror import Mirror
 from autellix_controller.table.store import EtcdStore, LeaseGone, StoreAway, Swap
+from autellix_controller.table.sync import learn
 
 _ATTEMPTS: Final = 20
 
@@ -31,7 +32,7 @@ class Transitions:
         self._leases = leases
         self._layout = layout
         self._wake_writer = wake_writer
-        self._opening: dict[str, asyncio.Task[ProgramEntry]] = {}
+        self._opening: SingleFlight[str, ProgramEntry] = SingleFlight()
 
     async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
         """See ``ProcessTable``. All callers of one program that come while it is being opened share one opening; it
@@ -39,13 +40,8 @@ class Transitions:
         known = self._mirror.active(program)
         if known is not None:
             return known
-        opening = self._opening.get(program)
-        if opening is None:
-            fresh = ProgramEntry(id=program, owner=owner, session=session, created_ms=now_ms, last_arrival_ms=now_ms)
-            opening = asyncio.create_task(self._open(fresh), name=f"open {program}")
-            self._opening[program] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(program))
-        return await asyncio.shield(opening)
+        fresh = ProgramEntry(id=program, owner=owner, session=session, created_ms=now_ms, last_arrival_ms=now_ms)
+        return await self._opening.run(program, lambda: self._open(fresh))
 
     async def pin(self, program: str, engine: str, *, expected: str | None) -> ProgramEntry:
         """See ``ProcessTable``."""
@@ -79,13 +75,6 @@ class Transitions:
                 return True
         raise TableUnavailable(f"program {program} changed {_ATTEMPTS} times while it was to be ended")
 
-    async def close(self) -> None:
-        """Stops openings under way."""
-        for opening in self._opening.values():
-            opening.cancel()
-        if self._opening:
-            await asyncio.wait(set(self._opening.values()))
-
     async def _open(self, fresh: ProgramEntry) -> ProgramEntry:
         if self._store.contact.worth_trying:
             try:
@@ -109,8 +98,10 @@ class Transitions:
         return fresh
 
     async def _swap(self, entry: ProgramEntry) -> bool:
-        """One try to make this the store's entry; afterwards the mirror knows what the store says. Raises
-        TableUnavailable."""
+        """One try to make this the store's entry. If it failed, the mirror has learned what stood in the way.
+
+        Raises TableUnavailable if the store cannot be reached, or was not written although nothing stood in the way.
+        """
         program = entry.id
         if not self._writable(program):
             raise TableUnavailable(f"the entry of program {program} is damaged or of a newer schema")
@@ -124,17 +115,15 @@ class Transitions:
             except LeaseGone:
                 self._leases.forget(lease)
                 return False
-        except StoreAway:
+        except StoreAway as error:
             await self._read(program)
+            if self._mirror.stored(program).revision == expected:
+                raise TableUnavailable(str(error)) from error
             return False
         if outcome.done:
             self._mirror.settle(change, entry, revision)
             return True
-        if outcome.current is None:
-            self._mirror.learn_absent(program, revision)
-        else:
-            data, written = outcome.current.data, outcome.current.revision
-            self._mirror.learn(program, decode_program(program, data), written)
+        learn(self._mirror, program, revision, outcome.current)
         return False
 
     async def _read(self, program: str) -> None:
@@ -142,10 +131,7 @@ class Transitions:
             revision, value = await self._store.read(self._layout.program_key(program))
         except StoreAway as error:
             raise TableUnavailable(str(error)) from error
-        if value is None:
-            self._mirror.learn_absent(program, revision)
-        else:
-            self._mirror.learn(program, decode_program(program, value.data), value.revision)
+        learn(self._mirror, program, revision, value)
 
     def _writable(self, program: str) -> bool:
         stored = self._mirror.stored(program)

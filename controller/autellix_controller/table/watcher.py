@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import grpc
@@ -12,6 +13,7 @@ import msgspec
 from etcd3aio._protobuf import WatchCreateRequest, WatchRequest
 from etcd3aio.kv import prefix_range_end
 
+from autellix_controller.background import Backoff
 from autellix_controller.table.channel import Member
 from autellix_controller.table.store import Compacted, EtcdStore, LeaseGone, StoreAway, Swap, Value
 from autellix_controller.table.timings import Timings
@@ -56,7 +58,6 @@ class Watcher:
 
     The store's history has a name of its own under ``history_key``. Before every watch the name and the revision are
     checked: etcd itself accepts a watch from a revision that a wiped store has yet to reach, and stays silent.
-    ``jitter`` gives numbers from 0 to 1.
     """
 
     def __init__(
@@ -67,14 +68,14 @@ class Watcher:
         sink: Sink,
         timings: Timings,
         *,
-        jitter: Callable[[], float],
+        rng: random.Random,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self._history_key = history_key
         self._sink = sink
         self._timings = timings
-        self._jitter = jitter
+        self._backoff = Backoff(timings.backoff_min, timings.backoff_max, rng)
         self._history: bytes | None = None
         self._next = 0
         self._last_reply = time.monotonic()
@@ -93,7 +94,6 @@ class Watcher:
 
     async def run(self) -> None:
         """Follows for ever; cancel it to stop."""
-        backoff = self._timings.backoff_min
         while True:
             try:
                 await self._follow()
@@ -101,10 +101,9 @@ class Watcher:
                 self.detail = f"watch: {error}"
             if self.connected:
                 self.connected = False
-                backoff = self._timings.backoff_min
+                self._backoff.reset()
                 _log.warning("the process table is not followed any more: %s", self.detail)
-            await asyncio.sleep(backoff * (0.5 + self._jitter() / 2))
-            backoff = min(self._timings.backoff_max, backoff * 2)
+            await asyncio.sleep(self._backoff.pause())
 
     async def _follow(self) -> None:
         revision, history = await self._store.read(self._history_key)
@@ -177,6 +176,7 @@ class Watcher:
             raise _WatchEnded(f"silent for {self.seconds_since_reply:.0f} s") from None
         finally:
             read.cancel()
+            await asyncio.gather(read, return_exceptions=True)
         if reply is grpc.aio.EOF:
             raise _WatchEnded("closed by etcd")
         self._last_reply = time.monotonic()

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Sequence
 from typing import Final
 
+from autellix_controller.background import Backoff
 from autellix_controller.table.interface import TableUnavailable
-from autellix_controller.table.layout import Layout, decode_program, encode_program
+from autellix_controller.table.layout import Layout, encode_program
 from autellix_controller.table.leases import ExpiryLeases
 from autellix_controller.table.mirror import Change, Mirror
 from autellix_controller.table.store import MAX_SWAPS, EtcdStore, LeaseGone, StoreAway, Swap
+from autellix_controller.table.sync import learn
 from autellix_controller.table.timings import Timings
 
 _PARALLEL: Final = 4
@@ -31,17 +34,18 @@ class Writer:
         layout: Layout,
         timings: Timings,
         *,
-        jitter: Callable[[], float],
+        rng: random.Random,
     ) -> None:
         self._mirror = mirror
         self._store = store
         self._leases = leases
         self._layout = layout
-        self._timings = timings
-        self._jitter = jitter
+        self._linger_seconds = timings.linger
+        self._backoff = Backoff(timings.linger, timings.retry, rng)
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
+        self._stopped = True
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def wake(self) -> None:
@@ -50,7 +54,9 @@ class Writer:
 
     async def flush(self) -> None:
         """Returns when a round that began after this call has written everything. Raises TableUnavailable if that
-        round could not."""
+        round could not, or if the writer does not run."""
+        if self._stopped:
+            raise TableUnavailable("the process table is not started, or closed")
         self._mirror.mark_all_dirty()
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
@@ -60,7 +66,9 @@ class Writer:
 
     async def run(self) -> None:
         """Writes for ever; cancel it to stop."""
-        pause = self._timings.linger
+        pause = self._linger_seconds
+        waiting: list[asyncio.Future[None]] = []
+        self._stopped = False
         try:
             while True:
                 await self._work.wait()
@@ -69,39 +77,41 @@ class Writer:
                 self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
                 failure = await self._round(self._mirror.take_dirty())
-                for done in waiting:
-                    if not done.done():
-                        _resolve(done, failure)
+                _resolve(waiting, failure)
                 if failure is None:
-                    pause = self._timings.linger
+                    self._backoff.reset()
+                    pause = self._linger_seconds
                 else:
-                    pause = min(self._timings.retry, max(self._timings.linger, pause * 2)) * (0.5 + self._jitter() / 2)
+                    pause = self._backoff.pause()
                     self._work.set()
         finally:
-            for done in self._waiting:
-                done.cancel()
+            self._stopped = True
+            _resolve([*waiting, *self._waiting], StoreAway("the writer has stopped"))
 
     async def _linger(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), seconds)
 
-    async def _round(self, programs: Sequence[str]) -> Exception | None:
+    async def _round(self, programs: Sequence[str]) -> StoreAway | None:
+        failures: list[StoreAway] = []
         chunks = [programs[start : start + MAX_SWAPS] for start in range(0, len(programs), MAX_SWAPS)]
-        failures = await asyncio.gather(*(self._write_in_turn(chunk) for chunk in chunks))
-        return next((failure for failure in failures if failure is not None), None)
+        await asyncio.gather(*(self._write_in_turn(chunk, failures) for chunk in chunks))
+        return failures[0] if failures else None
 
-    async def _write_in_turn(self, programs: Sequence[str]) -> Exception | None:
+    async def _write_in_turn(self, programs: Sequence[str], failures: list[StoreAway]) -> None:
+        """Writes a chunk when it is its turn; after a failure the rest of the round waits for the next one."""
         async with self._slots:
             left = list(programs)
             try:
                 for _ in range(_ATTEMPTS):
+                    if failures or not left:
+                        break
                     left = await self._write(left)
-                    if not left:
-                        return None
-                raise StoreAway(f"{len(left)} entries changed {_ATTEMPTS} times while they were written")
+                else:
+                    raise StoreAway(f"{len(left)} entries changed {_ATTEMPTS} times while they were written")
             except StoreAway as error:
-                self._mirror.mark_dirty(left)
-                return error
+                failures.append(error)
+            self._mirror.mark_dirty(left)
 
     async def _write(self, programs: Sequence[str]) -> list[str]:
         """One transaction; returns what has to be tried again."""
@@ -120,11 +130,7 @@ class Writer:
                 self._mirror.settle(change, change.entry, revision)
             else:
                 again.append(program)
-                if outcome.current is None:
-                    self._mirror.learn_absent(program, revision)
-                else:
-                    current = outcome.current
-                    self._mirror.learn(program, decode_program(program, current.data), current.revision)
+                learn(self._mirror, program, revision, outcome.current)
         return again
 
     def _swap(self, change: Change, lease: int) -> Swap:
@@ -137,8 +143,11 @@ class Writer:
         )
 
 
-def _resolve(done: asyncio.Future[None], failure: Exception | None) -> None:
-    if failure is None:
-        done.set_result(None)
-    else:
-        done.set_exception(TableUnavailable(f"accounting could not be written: {failure}"))
+def _resolve(waiting: Sequence[asyncio.Future[None]], failure: StoreAway | None) -> None:
+    for done in waiting:
+        if done.done():
+            continue
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(TableUnavailable(f"accounting could not be written: {failure}"))

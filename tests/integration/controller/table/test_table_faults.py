@@ -227,15 +227,15 @@ async def test_a_running_call_of_a_replica_that_was_cut_off_keeps_its_program(et
 
 async def test_a_running_call_keeps_its_entry_in_the_store_all_the_time(etcd: Etcd) -> None:
     async with world_on(etcd, timeout_seconds=1.0) as world:
-        a, b = await world.replica("a"), await world.replica("b")
-        busy = await opened(world, a)
+        table = await world.replica("a")
+        busy = await opened(world, table)
         await world.agree()
-        a.arrived(busy.id, world.now_ms())
-        ends = world.now_ms() + 6000
-        while world.now_ms() < ends:
-            assert b.get(busy.id) is not None, "the entry expired under a running call"
-            await asyncio.sleep(0.01)
-        a.departed(busy.id, world.now_ms())
+        key = f"{world.prefix}/programs/{busy.id}"
+        made = etcd.key(key)["create_revision"]
+        table.arrived(busy.id, world.now_ms())
+        await asyncio.sleep(6)  # Twice the life of a lease, on etcd's own clock.
+        table.departed(busy.id, world.now_ms())
+        assert etcd.key(key)["create_revision"] == made, "the entry expired and was made again"
 
 
 async def test_a_pin_whose_answer_was_lost_is_moved_once_and_its_mover_knows(etcd: Etcd) -> None:
@@ -407,10 +407,7 @@ async def test_entries_that_are_damaged_or_newer_are_counted_and_left_alone(etcd
                 await table.pin(program, "engine-0", expected=None)
         await table.flush()
         for program, value in values.items():
-            found = etcd.call("/v3/kv/range", {"key": base64.b64encode(layout.program_key(program)).decode()})
-            kvs = found["kvs"]
-            assert isinstance(kvs, list)
-            assert base64.b64decode(kvs[0]["value"]) == value
+            assert base64.b64decode(etcd.key(layout.program_key(program).decode())["value"]) == value
         assert await read_programs(etcd.url, world.prefix) == []
 
 
@@ -430,6 +427,13 @@ async def test_a_replica_starts_without_etcd_and_loads_when_it_comes(etcd: Etcd)
         await world.agree()
         assert held(late, entry.id) == held(first, entry.id)
         assert held(first, fresh.id) == held(late, fresh.id)
+
+
+async def test_etcd_is_reached_by_its_dns_name(etcd: Etcd) -> None:
+    async with world_on(etcd) as world:
+        table = await world.replica("a", f"etcd://localhost:{etcd.only.client_port}")
+        entry = await opened(world, table)
+        assert (await table.pin(entry.id, "engine-0", expected=None)).engine == "engine-0"
 
 
 async def test_replicas_are_known_until_they_leave_or_fall_silent(etcd: Etcd) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ def store_on(etcd_url: str) -> EtcdStore:
 async def watching(url: str) -> AsyncIterator[tuple[Watcher, Recorder]]:
     """A watcher that follows, with what it told."""
     store, sink = store_on(url), Recorder()
-    watcher = Watcher(store, PREFIX, PREFIX + b"history", sink, TIMINGS, jitter=lambda: 0.5)
+    watcher = Watcher(store, PREFIX, PREFIX + b"history", sink, TIMINGS, rng=random.Random(0))
     task = asyncio.create_task(watcher.run())
     try:
         await until(lambda: watcher.connected, "the watcher connects")
