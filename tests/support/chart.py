@@ -33,7 +33,7 @@ def render(
     flags: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """All objects of the chart with these values. Raises HelmError."""
-    command = [program, "template", release, str(CHART), "--namespace", namespace, "--values", "-", *flags]
+    command = [str(program), "template", release, str(CHART), "--namespace", namespace, "--values", "-", *flags]
     done = subprocess.run(command, input=yaml.safe_dump(values or {}), capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise HelmError(done.stderr.strip())

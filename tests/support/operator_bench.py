@@ -78,7 +78,7 @@ class Bench:
         """A live object. Raises ApiError."""
         return self.admin.request("GET", self.path(plural, name))
 
-    def list(self, plural: str, cluster: str | None = None) -> "list[Object]":
+    def find(self, plural: str, cluster: str | None = None) -> list[Object]:
         """Live objects, of one cluster if it is given."""
         query = f"?labelSelector={_LABEL}%3D{cluster}" if cluster else ""
         items: list[Object] = self.admin.request("GET", self.path(plural) + query)["items"]
@@ -132,13 +132,13 @@ class Bench:
         """All that a cluster consists of, by kind and name."""
         found = {}
         for plural in KINDS:
-            for item in self.list(plural, cluster):
+            for item in self.find(plural, cluster):
                 found[plural, item["metadata"]["name"]] = item
         return found
 
     def run_pods(self, cluster: str) -> None:
         """Does the kubelet's part for all pods of a cluster that now exist: they run and are ready."""
-        for pod in self.list("pods", cluster):
+        for pod in self.find("pods", cluster):
             if "deletionTimestamp" in pod["metadata"]:
                 # Without a kubelet nobody else ends it.
                 self.admin.request("DELETE", self.path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
@@ -147,18 +147,22 @@ class Bench:
             status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": conditions}
             self.patch("pods", pod["metadata"]["name"], {"status": status}, "status")
 
-    def make_ready(self, name: str = "demo", seconds: float = 60) -> None:
-        """Plays kubelet until the cluster is ready."""
+    def with_kubelet(self, cluster: str, question: Callable[[], Answer], what: str, seconds: float = 60) -> Answer:
+        """`eventually`, while the pods of a cluster run and end as they would with a kubelet."""
 
-        def ready() -> bool:
-            self.run_pods(name)
-            return bool(self.condition(name, "Ready")["status"] == "True")
+        def ask() -> Answer:
+            self.run_pods(cluster)
+            return question()
 
-        eventually(ready, f"{name} is ready", seconds)
+        return eventually(ask, what, seconds)
 
-    def events(self, name: str) -> "list[Object]":
+    def make_ready(self, name: str = "demo") -> None:
+        """Waits until a cluster is ready, while its pods run."""
+        self.with_kubelet(name, lambda: self.condition(name, "Ready")["status"] == "True", f"{name} is ready")
+
+    def events(self, name: str) -> list[Object]:
         """The Events of a cluster, in the order in which they were made."""
-        items = [item for item in self.list("events") if item["involvedObject"]["name"] == name]
+        items = [item for item in self.find("events") if item["involvedObject"]["name"] == name]
         items = [item for item in items if item["involvedObject"]["kind"] == "AutellixCluster"]
         return sorted(items, key=lambda item: int(item["metadata"]["resourceVersion"]))
 

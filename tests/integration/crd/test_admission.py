@@ -31,7 +31,7 @@ def etcd(**fields: Any) -> Spec:
     return {"processTable": {"etcd": fields}}
 
 
-ACCEPTED = {
+ACCEPTED: dict[str, Spec] = {
     "the least": {},
     "a path as model": {"model": {"name": "/models/tiny"}},
     "a model with all": {
@@ -72,7 +72,7 @@ ACCEPTED = {
     "etcd elsewhere": etcd(endpoints=["etcd-0.example:2379", "10.0.0.1:2379"]),
 }
 
-REFUSED = {
+REFUSED: dict[str, tuple[Spec, str]] = {
     "no model": ({"model": None}, "spec.model"),
     "no name of the model": ({"model": {}}, "spec.model.name"),
     "a model that is an argument": ({"model": {"name": "--port=1"}}, "spec.model.name"),
@@ -152,10 +152,10 @@ REFUSED = {
     "no endpoints": (etcd(endpoints=[]), "spec.processTable.etcd.endpoints"),
     "an endpoint with a scheme": (etcd(endpoints=["http://a:1"]), "spec.processTable.etcd.endpoints"),
     "an endpoint without a port": (etcd(endpoints=["etcd.example"]), "spec.processTable.etcd.endpoints"),
-} | {
-    f"the reserved argument {argument}": (engine(extraArgs=["x", f"{argument}=1"]), "spec.engine.extraArgs")
-    for argument in RESERVED_ARGUMENTS
 }
+for argument in RESERVED_ARGUMENTS:
+    spec_with_it = engine(extraArgs=["x", f"{argument}=1"])
+    REFUSED[f"the reserved argument {argument}"] = (spec_with_it, "spec.engine.extraArgs")
 
 NAMES = {
     "a": True,

@@ -1,0 +1,308 @@
+"""What a spec leads to."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autellix_engine.policy.settings import SchedulingSettings
+from autellix_operator.api.names import Cluster
+from autellix_operator.api.spec import Spec, parse_spec
+from autellix_operator.desired.etcd import quota_bytes
+from autellix_operator.desired.objects import Images, desired_objects
+from autellix_operator.desired.secrets import engine_key_secret, key_digest
+from support.memory_applier import cluster_resource
+
+CLUSTER = Cluster("space", "demo", "uid-demo")
+IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
+Json = Any
+
+
+def spec_of(**fields: Json) -> Spec:
+    return parse_spec(cluster_resource(fields))
+
+
+def objects(**fields: Json) -> dict[tuple[str, str], dict[str, Json]]:
+    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest")
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+def container(kind: str, name: str, **fields: Json) -> dict[str, Json]:
+    found: dict[str, Json] = objects(**fields)[kind, name]["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def engine(**fields: Json) -> dict[str, Json]:
+    return container("Deployment", "demo-engine", engine=fields)
+
+
+def flags(arguments: list[str]) -> dict[str, str]:
+    assert arguments[0] == "serve"
+    return dict(zip(arguments[1::2], arguments[2::2], strict=True))
+
+
+def variables(found: dict[str, Json]) -> dict[str, Json]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in found["env"]}
+
+
+def test_the_objects_are_those_of_the_contract() -> None:
+    assert objects().keys() == {
+        ("ServiceAccount", "demo-etcd"),
+        ("Service", "demo-etcd"),
+        ("StatefulSet", "demo-etcd"),
+        ("ServiceAccount", "demo-engine"),
+        ("Service", "demo-engine"),
+        ("Deployment", "demo-engine"),
+        ("ServiceAccount", "demo-controller"),
+        ("Role", "demo-controller"),
+        ("RoleBinding", "demo-controller"),
+        ("Service", "demo"),
+        ("Deployment", "demo-controller"),
+    }
+
+
+def test_an_etcd_elsewhere_leaves_out_our_own() -> None:
+    elsewhere = {"etcd": {"endpoints": ["a:1", "b:2"]}}
+    assert not any(name == "demo-etcd" for _, name in objects(processTable=elsewhere))
+    found = container("Deployment", "demo-controller", processTable=elsewhere)
+    assert variables(found)["AUTELLIX_CONTROLLER_TABLE"] == "etcd://a:1,b:2"
+
+
+def test_the_engine_gets_its_arguments() -> None:
+    found = flags(
+        engine(
+            gpu={"count": 2},
+            maxModelLength=4096,
+            maxSequences=8,
+            gpuMemoryUtilizationPercent=5,
+            extraArgs=["--seed", "1"],
+        )["args"]
+    )
+    scheduling = json.loads(found.pop("--scheduling"))
+    assert scheduling["policy"] == "plas"
+    assert found == {
+        "--model": "tiny",
+        "--served-model-name": "tiny",
+        "--host": "0.0.0.0",
+        "--port": "8000",
+        "--max-model-len": "4096",
+        "--max-num-seqs": "8",
+        "--tensor-parallel-size": "2",
+        "--gpu-memory-utilization": "0.05",
+        "--seed": "1",
+    }
+
+
+def test_what_is_not_set_is_left_to_the_engine() -> None:
+    assert flags(engine()["args"]).keys() == {"--model", "--served-model-name", "--host", "--port", "--scheduling"}
+    assert "resources" not in engine()
+
+
+def test_every_scheduling_setting_reaches_the_engine_in_its_own_words() -> None:
+    fields = {
+        "policy": "Atlas",
+        "queueBoundsMilliseconds": [10, 20],
+        "quantaMilliseconds": [3, 4],
+        "starvationRatioPercent": 250,
+        "starvationFloorMilliseconds": 5,
+        "stepsPerDecision": 6,
+        "spareCalls": 7,
+        "maxPreemptionsPerStep": 8,
+        "minimumRunMilliseconds": 9,
+        "programIdleSeconds": 9999,
+        "maxPrograms": 11,
+    }
+    found = container("Deployment", "demo-engine", scheduling=fields)
+    settings = SchedulingSettings.parse(flags(found["args"])["--scheduling"])
+    assert settings == SchedulingSettings(
+        policy="atlas",
+        queue_bounds_ms=(10, 20),
+        quanta_ms=(3, 4),
+        starvation_ratio=2.5,
+        starvation_floor_ms=5,
+        steps_per_decision=6,
+        spare_calls=7,
+        max_preemptions_per_step=8,
+        min_run_ms=9,
+        program_idle_seconds=9999,
+        max_programs=11,
+    )
+
+
+def test_the_defaults_of_the_resource_are_those_of_the_scheduler() -> None:
+    assert SchedulingSettings.parse(flags(engine()["args"])["--scheduling"]) == SchedulingSettings()
+
+
+def test_engines_remember_programs_for_as_long_as_controllers_do() -> None:
+    found = container("Deployment", "demo-engine", controller={"sessionTimeoutSeconds": 7200})
+    assert json.loads(flags(found["args"])["--scheduling"])["program_idle_seconds"] == 7200
+
+
+def test_the_engine_gets_its_environment() -> None:
+    fields = {"name": "m", "tokenSecretRef": {"name": "hub", "key": "t"}}
+    assert variables(container("Deployment", "demo-engine", model=fields, engine={"drainSeconds": 7})) == {
+        "AUTELLIX_ENGINE_KEY": {"secretKeyRef": {"name": "demo-engine-key", "key": "api-key"}},
+        "AUTELLIX_ENGINE_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "AUTELLIX_DRAIN_SECONDS": "7",
+        "HOME": "/scratch",
+        "TMPDIR": "/tmp",
+        "HF_HOME": "/scratch/huggingface",
+        "HF_TOKEN": {"secretKeyRef": {"name": "hub", "key": "t"}},
+    }
+
+
+def test_the_engine_has_time_to_drain_and_to_stop() -> None:
+    deployment = objects(engine={"drainSeconds": 100, "startupTimeoutSeconds": 61})["Deployment", "demo-engine"]
+    pod = deployment["spec"]["template"]["spec"]
+    found = pod["containers"][0]
+    assert found["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["--deadline-seconds", "100"]
+    assert pod["terminationGracePeriodSeconds"] > 100
+    assert found["startupProbe"]["failureThreshold"] * found["startupProbe"]["periodSeconds"] >= 61
+
+
+def test_gpus_are_requested_by_their_resource() -> None:
+    assert engine(gpu={"count": 3, "resourceName": "amd.com/gpu"})["resources"] == {"limits": {"amd.com/gpu": "3"}}
+
+
+def test_the_update_strategy_is_the_one_asked_for() -> None:
+    found = objects(engine={"update": {"maxSurge": 0, "maxUnavailable": 2}})["Deployment", "demo-engine"]
+    assert found["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 2}
+
+
+def test_the_controller_gets_its_environment() -> None:
+    fields = {"sessionTimeoutSeconds": 5}
+    found = container("Deployment", "demo-controller", controller=fields, routing={"localityThresholdTokens": 9})
+    assert variables(found) == {
+        "AUTELLIX_CONTROLLER_LISTEN": "0.0.0.0:8080",
+        "AUTELLIX_CONTROLLER_TABLE": "etcd://demo-etcd.space.svc:2379",
+        "AUTELLIX_CONTROLLER_TABLE_PREFIX": "/autellix/space/demo",
+        "AUTELLIX_CONTROLLER_ENGINES": "kubernetes://space/demo-engine",
+        "AUTELLIX_CONTROLLER_REPLICA": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "AUTELLIX_CONTROLLER_LOCALITY_THRESHOLD_TOKENS": "9",
+        "AUTELLIX_CONTROLLER_SESSION_TIMEOUT_SECONDS": "5",
+        "AUTELLIX_CONTROLLER_ALLOW_ANONYMOUS": "true",
+        "AUTELLIX_ENGINE_KEY": {"secretKeyRef": {"name": "demo-engine-key", "key": "api-key"}},
+    }
+
+
+def test_api_keys_come_as_a_file_and_close_the_endpoint_to_others() -> None:
+    fields = {"apiKeysSecretRef": {"name": "keys", "key": "users"}}
+    pod = objects(controller=fields)["Deployment", "demo-controller"]["spec"]["template"]["spec"]
+    found = variables(pod["containers"][0])
+    assert "AUTELLIX_CONTROLLER_ALLOW_ANONYMOUS" not in found
+    path = found["AUTELLIX_CONTROLLER_API_KEYS_FILE"]
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert path == mounts["api-keys"] + "/keys"
+    assert {"name": "api-keys", "secret": {"secretName": "keys", "items": [{"key": "users", "path": "keys"}]}} in pod[
+        "volumes"
+    ]
+
+
+def test_etcd_members_know_one_another() -> None:
+    found = container("StatefulSet", "demo-etcd", processTable={"etcd": {"managed": {"replicas": 3}}})
+    arguments = dict(each.removeprefix("--").split("=", 1) for each in found["args"])
+    assert arguments["initial-cluster"].split(",") == [
+        f"demo-etcd-{index}=http://demo-etcd-{index}.demo-etcd.space.svc:2380" for index in range(3)
+    ]
+    assert arguments["initial-advertise-peer-urls"] == "http://$(POD_NAME).demo-etcd.space.svc:2380"
+
+
+@pytest.mark.parametrize(("size", "quota"), [("512Mi", 256 << 20), ("2Gi", 1 << 30), ("1Ti", 8 << 30)])
+def test_the_database_leaves_room_for_its_log(size: str, quota: int) -> None:
+    assert quota_bytes(size) == quota
+
+
+def test_images_of_the_spec_win_over_those_of_the_operator() -> None:
+    assert engine()["image"] == "engine:1"
+    assert engine(image="mine:2")["image"] == "mine:2"
+    managed = {"etcd": {"managed": {"image": "mine:3"}}}
+    assert container("StatefulSet", "demo-etcd", processTable=managed)["image"] == "mine:3"
+    assert container("Deployment", "demo-controller", controller={"image": "mine:4"})["image"] == "mine:4"
+
+
+def test_the_digest_of_a_key_follows_the_key_and_does_not_tell_it() -> None:
+    one, other = (engine_key_secret(CLUSTER, key) for key in ("a" * 43, "b" * 43))
+    assert key_digest(one) == key_digest(one) != key_digest(other)
+    assert "a" * 8 not in key_digest(one)
+
+
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "engine": st.fixed_dictionaries(
+            {},
+            optional={
+                "replicas": st.integers(0, 1000),
+                "gpu": st.fixed_dictionaries({}, optional={"count": st.integers(1, 64)}),
+                "maxSequences": st.integers(1, 65_536),
+                "drainSeconds": st.integers(0, 86_400),
+                "extraArgs": st.lists(st.sampled_from(["--enforce-eager", "--seed=1", "x"]), max_size=3),
+            },
+        ),
+        "scheduling": st.fixed_dictionaries(
+            {}, optional={"policy": st.sampled_from(["Atlas", "Plas", "Mlfq", "Fcfs"]), "spareCalls": st.integers(0, 9)}
+        ),
+        "controller": st.fixed_dictionaries(
+            {},
+            optional={
+                "replicas": st.integers(1, 100),
+                "apiKeysSecretRef": st.just({"name": "keys"}),
+                "service": st.fixed_dictionaries({}, optional={"port": st.integers(1, 65_535)}),
+            },
+        ),
+        "processTable": st.sampled_from(
+            [{}, {"etcd": {"managed": {"replicas": 3}}}, {"etcd": {"endpoints": ["etcd.example:2379"]}}]
+        ),
+    },
+)
+
+
+def pod_templates(found: list[dict[str, Json]]) -> Iterator[dict[str, Json]]:
+    return (each["spec"]["template"] for each in found if each["kind"] in ("Deployment", "StatefulSet"))
+
+
+@settings(deadline=None)
+@given(specs)
+def test_the_same_spec_gives_the_same_objects(fields: dict[str, Json]) -> None:
+    first, second = (desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest") for _ in range(2))
+    assert json.dumps(first) == json.dumps(second)
+
+
+@settings(deadline=None)
+@given(specs)
+def test_every_object_is_labelled_owned_and_ours_alone(fields: dict[str, Json]) -> None:
+    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest")
+    assert len({(each["kind"], each["metadata"]["name"]) for each in found}) == len(found)
+    for each in found:
+        metadata = each["metadata"]
+        assert metadata["namespace"] == "space"
+        assert metadata["labels"]["autellix.dev/cluster"] == "demo"
+        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "autellix-operator"
+        assert [owner["uid"] for owner in metadata["ownerReferences"]] == ["uid-demo"]
+        assert metadata["ownerReferences"][0]["controller"] is True
+
+
+@settings(deadline=None)
+@given(specs)
+def test_every_pod_is_restricted_and_selected_by_its_own_workload_only(fields: dict[str, Json]) -> None:
+    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest")
+    selectors = [
+        each["spec"]["selector"]["matchLabels"] for each in found if each["kind"] in ("Deployment", "StatefulSet")
+    ]
+    for template in pod_templates(found):
+        labels = template["metadata"]["labels"]
+        assert sum(selector.items() <= labels.items() for selector in selectors) == 1
+        pod = template["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        component = labels["app.kubernetes.io/component"]
+        assert pod["automountServiceAccountToken"] is (component == "controller")
+        for each in pod["containers"]:
+            assert each["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }

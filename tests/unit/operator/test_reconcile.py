@@ -1,0 +1,248 @@
+"""Reconciles over an API in memory: from any state to the one that is wanted, and then no further."""
+
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autellix_operator.api.names import Key
+from autellix_operator.desired.objects import Images
+from autellix_operator.kube.applier import (
+    AUTELLIX_CLUSTER,
+    DEPLOYMENT,
+    EVENT,
+    OWNED,
+    SECRET,
+    SERVICE,
+    ApiError,
+    Refused,
+)
+from autellix_operator.reconcile import Reconciler
+from support.memory_applier import MemoryApplier, cluster_resource
+
+Json = Any
+
+KEY = Key("space", "demo")
+IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def reconciler(api: MemoryApplier) -> Reconciler:
+    keys = count()
+    return Reconciler(api, IMAGES, lambda: NOON, lambda: f"key-{next(keys)}")
+
+
+async def converged(api: MemoryApplier) -> None:
+    operator = reconciler(api)
+    for _ in range(3):
+        await operator.reconcile(KEY)
+    api.writes.clear()
+    await operator.reconcile(KEY)
+    assert api.writes == []
+
+
+def children(api: MemoryApplier) -> dict[tuple[str, str], Json]:
+    return {(kind.kind, name): found for (kind, _, name), found in api.objects.items() if kind in OWNED}
+
+
+async def test_a_new_cluster_gets_all_its_objects_in_one_reconcile_and_the_second_writes_nothing() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    operator = reconciler(api)
+    result = await operator.reconcile(KEY)
+    assert result.exists
+    assert len(children(api)) == 12
+    assert api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
+    api.writes.clear()
+    await operator.reconcile(KEY)
+    assert api.writes == []
+
+
+async def test_a_cluster_that_is_gone_or_going_is_left_alone() -> None:
+    api = MemoryApplier()
+    assert (await reconciler(api).reconcile(KEY)).exists is False
+    going = cluster_resource({})
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    api.put(AUTELLIX_CLUSTER, going)
+    assert (await reconciler(api).reconcile(KEY)).exists
+    assert api.writes == []
+
+
+async def test_children_that_are_no_longer_desired_are_removed_and_those_of_others_stay() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    await converged(api)
+    labels = children(api)["Service", "demo"]["metadata"]["labels"]
+    mine = children(api)["Service", "demo"]["metadata"]["ownerReferences"]
+    for name, owners in (("mine", mine), ("ours", []), ("theirs", [mine[0] | {"uid": "another"}])):
+        metadata = {"name": name, "namespace": "space", "labels": labels, "ownerReferences": owners}
+        api.put(SERVICE, {"metadata": metadata})
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"processTable": {"etcd": {"endpoints": ["a:1"]}}}))
+    await converged(api)
+    names = {name for _, name in children(api)}
+    assert "demo-etcd" not in names
+    assert "mine" not in names
+    assert {"ours", "theirs"} <= names
+
+
+async def test_an_object_of_somebody_else_is_not_taken_over() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    theirs = api.put(SERVICE, {"metadata": {"name": "demo", "namespace": "space"}, "spec": {"mine": True}})
+    result = await reconciler(api).reconcile(KEY)
+    assert result.requeue_after is not None
+    assert api.objects[SERVICE, "space", "demo"] == theirs
+    ready = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"][0]
+    assert ready["reason"] == "NameConflict"
+
+
+async def test_the_secret_of_somebody_else_is_not_used() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    api.put(SECRET, {"metadata": {"name": "demo-engine-key", "namespace": "space"}, "data": {"api-key": "eA=="}})
+    await reconciler(api).reconcile(KEY)
+    ready = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"][0]
+    assert (ready["reason"], "Secret demo-engine-key" in ready["message"]) == ("NameConflict", True)
+    assert (DEPLOYMENT, "space", "demo-engine") not in api.objects
+
+
+async def test_children_of_a_deleted_cluster_of_the_same_name_are_waited_for() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    await converged(api)
+    second = cluster_resource({})
+    second["metadata"]["uid"] = "uid-second"
+    api.put(AUTELLIX_CLUSTER, second)
+    api.writes.clear()
+    result = await reconciler(api).reconcile(KEY)
+    assert result.requeue_after is not None
+    assert result.requeue_after < 5
+    assert api.writes == []
+
+
+async def test_an_emptied_engine_key_is_made_anew() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    await converged(api)
+    address = SECRET, "space", "demo-engine-key"
+    del api.objects[address]["data"]
+    await converged(api)
+    assert api.objects[address]["data"]["api-key"]
+
+
+async def test_a_refused_object_leaves_the_others_to_be_made() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    original = api.apply
+
+    async def refuse_engines(resource: Json, manifest: Json) -> Json:
+        if resource is DEPLOYMENT and manifest["metadata"]["name"] == "demo-engine":
+            raise Refused(422, "Invalid", "spec.template: bad")
+        return await original(resource, manifest)
+
+    api.apply = refuse_engines  # type: ignore[method-assign]
+    await reconciler(api).reconcile(KEY)
+    assert (DEPLOYMENT, "space", "demo-controller") in api.objects
+    conditions = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
+    reasons = {each["type"]: each["reason"] for each in conditions}
+    assert reasons["EnginesReady"] == "ApplyRefused"
+    assert reasons["ControllerReady"] == "Starting"
+
+
+@pytest.mark.parametrize(
+    ("secret", "reason"),
+    [(None, "SecretMissing"), ({"other": "eA=="}, "SecretMissing"), ({"keys": "eA=="}, "Starting")],
+)
+async def test_secrets_that_the_spec_refers_to_are_looked_up(secret: Json, reason: str) -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"controller": {"apiKeysSecretRef": {"name": "users"}}}))
+    if secret:
+        api.put(SECRET, {"metadata": {"name": "users", "namespace": "space"}, "data": secret})
+    result = await reconciler(api).reconcile(KEY)
+    conditions = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
+    assert {each["type"]: each["reason"] for each in conditions}["ControllerReady"] == reason
+    assert result.secrets == {"users"}
+
+
+async def test_an_event_is_made_once_even_if_the_status_cannot_be_written() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    original = api.apply_status
+
+    async def unavailable(resource: Json, manifest: Json) -> Json:
+        api.apply_status = original  # type: ignore[method-assign]
+        raise ApiError(503, "Unavailable", "later")
+
+    api.apply_status = unavailable  # type: ignore[method-assign]
+    with pytest.raises(ApiError):
+        await reconciler(api).reconcile(KEY)
+    await converged(api)
+    assert len([address for address in api.objects if address[0] is EVENT]) == 1
+
+
+specs = st.sampled_from(
+    [
+        {},
+        {"engine": {"replicas": 3, "gpu": {}}},
+        {"scheduling": {"policy": "Fcfs"}, "controller": {"service": {"annotations": {"a": "b"}}}},
+        {"processTable": {"etcd": {"endpoints": ["etcd.example:2379"]}}},
+        {"engine": {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}}},
+    ]
+)
+damage = st.lists(
+    st.tuples(st.sampled_from(["delete", "drift", "strip"]), st.integers(0, 11), st.booleans()), max_size=8
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(before=specs, after=specs, damages=damage, failures=st.lists(st.integers(0, 40), max_size=3))
+async def test_from_any_state_reconciles_lead_to_the_one_that_is_wanted(
+    before: Json, after: Json, damages: Json, failures: list[int]
+) -> None:
+    """Children deleted, changed or stripped of their labels, the spec changed, requests failing on the way."""
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource(before))
+    await converged(api)
+    for how, index, _ in damages:
+        address = sorted((each for each in api.objects if each[0] in OWNED), key=str)
+        if not address:
+            break
+        chosen = address[index % len(address)]
+        if how == "delete":
+            del api.objects[chosen]
+        elif how == "drift" and "spec" in api.objects[chosen]:
+            api.objects[chosen]["spec"]["selector"] = "drifted"
+        else:
+            api.objects[chosen]["metadata"]["labels"] = {}
+    api.put(AUTELLIX_CLUSTER, cluster_resource(after))
+    operator = reconciler(api)
+    for position in failures:
+        calls = count()
+
+        def maybe_fail(position: int = position, calls: Any = calls) -> None:
+            if next(calls) == position:
+                raise ApiError(503, "Unavailable", "later")
+
+        api._maybe_fail = maybe_fail  # type: ignore[method-assign]
+        try:
+            await operator.reconcile(KEY)
+        except ApiError:
+            continue
+    api._maybe_fail = lambda: None  # type: ignore[method-assign]
+    await converged(api)
+
+    fresh = MemoryApplier()
+    fresh.put(AUTELLIX_CLUSTER, cluster_resource(after))
+    await converged(fresh)
+
+    def shape(found: Json) -> Json:
+        return {key: (each.get("spec"), each["metadata"]["labels"]) for key, each in found.items()}
+
+    # An object stripped of its labels after the spec dropped it is no longer recognised as ours: it goes with its
+    # owner.
+    lost = {key for key, each in children(api).items() if not each["metadata"]["labels"]}
+    assert all(name == "demo-etcd" for _, name in lost)
+    assert shape({key: each for key, each in children(api).items() if key not in lost}) == shape(children(fresh))

@@ -1,0 +1,157 @@
+"""What conditions say, and when their times move."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from autellix_operator.api.conditions import FAILURES, ConditionType, Reason
+from autellix_operator.api.names import Cluster, Component
+from autellix_operator.api.spec import parse_spec
+from autellix_operator.diagnosis import Diagnosis
+from autellix_operator.events import event_of_change
+from autellix_operator.status import Observed, invalid_status, status_of
+from support.memory_applier import cluster_resource
+
+Json = Any
+
+CLUSTER = Cluster("space", "demo", "uid-demo")
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def workload(wanted: int = 1, *, generation: int = 2, seen: int = 2, **counts: int) -> Json:
+    counts = {"replicas": wanted, "updatedReplicas": wanted, "readyReplicas": wanted} | counts
+    return {
+        "metadata": {"name": "w", "generation": generation},
+        "spec": {"replicas": wanted},
+        "status": {"observedGeneration": seen, **counts},
+    }
+
+
+READY = {Component.ENGINE: workload(), Component.CONTROLLER: workload(2), Component.ETCD: workload()}
+
+
+def status(
+    workloads: Json = None, spec: Json = None, previous: Json = None, now: datetime = NOON, **observed: Json
+) -> Json:
+    found = Observed(READY | (workloads or {}), **observed)
+    return status_of(CLUSTER, parse_spec(cluster_resource(spec or {})), 7, found, previous or {}, now)
+
+
+def conditions(found: Json) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in found["conditions"]}
+
+
+def test_all_parts_ready_is_ready() -> None:
+    found = status()
+    assert conditions(found) == {
+        "Ready": ("True", "Available"),
+        "EnginesReady": ("True", "Available"),
+        "ControllerReady": ("True", "Available"),
+        "ProcessTableReady": ("True", "Available"),
+        "Progressing": ("False", "Available"),
+    }
+    assert found["observedGeneration"] == 7
+    assert found["engines"] == "1/1"
+    assert found["endpoint"] == "http://demo.space.svc/v1"
+    assert all(each["observedGeneration"] == 7 for each in found["conditions"])
+
+
+def test_every_condition_is_present_from_the_first_visit_on() -> None:
+    spec = parse_spec(cluster_resource({}))
+    found = status_of(CLUSTER, spec, 1, Observed(), {}, NOON)
+    assert conditions(found).keys() == set(ConditionType)
+    assert conditions(found)["Ready"] == ("False", "Starting")
+
+
+@pytest.mark.parametrize(
+    ("engines", "expected"),
+    [
+        (workload(2, readyReplicas=1), "Starting"),
+        ({"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": {}}, "Starting"),
+        (workload(2, replicas=3, updatedReplicas=1), "Updating"),
+        (workload(2, generation=3), "Updating"),
+        (workload(2, replicas=1, updatedReplicas=1, readyReplicas=1), "Starting"),
+        (workload(0), "ScaledToZero"),
+    ],
+)
+def test_old_pods_that_still_serve_do_not_make_it_ready(engines: Json, expected: str) -> None:
+    found = conditions(status({Component.ENGINE: engines}))
+    assert found["EnginesReady"] == ("False", expected)
+    assert found["Ready"] == ("False", expected)
+    assert found["Progressing"][0] == ("False" if expected == "ScaledToZero" else "True")
+
+
+def test_ready_takes_the_cause_of_a_failure_before_that_of_a_start() -> None:
+    problem = Diagnosis(Reason.SECRET_MISSING, "no Secret keys")
+    found = status({Component.ETCD: workload(1, readyReplicas=0)}, problems={Component.CONTROLLER: problem})
+    assert conditions(found)["Ready"] == ("False", "SecretMissing")
+    assert conditions(found)["ProcessTableReady"] == ("False", "Starting")
+    assert conditions(found)["Progressing"] == ("True", "Starting")
+    assert found["conditions"][0]["message"] == "no Secret keys"
+
+
+def test_a_failing_pod_speaks_for_its_own_part_only() -> None:
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
+    pod = {
+        "metadata": {"name": "p", "labels": {"app.kubernetes.io/component": "engine"}},
+        "status": {"containerStatuses": [{"name": "engine", "image": "i", "state": waiting}]},
+    }
+    engines, controllers = workload(1, readyReplicas=0), workload(2, readyReplicas=1)
+    found = conditions(status({Component.ENGINE: engines, Component.CONTROLLER: controllers}, pods=[pod]))
+    assert found["EnginesReady"] == ("False", "ImagePullFailed")
+    assert found["ControllerReady"] == ("False", "Starting")
+
+
+def test_an_etcd_elsewhere_is_not_judged() -> None:
+    elsewhere = {"processTable": {"etcd": {"endpoints": ["a:1"]}}}
+    found = status_of(CLUSTER, parse_spec(cluster_resource(elsewhere)), 1, Observed(READY), {}, NOON)
+    assert conditions(found)["ProcessTableReady"] == ("True", "External")
+    assert conditions(found)["Ready"] == ("True", "Available")
+
+
+def test_the_time_of_a_condition_moves_with_its_status_only() -> None:
+    first = status()
+    later = NOON + timedelta(hours=1)
+    same = status(previous=first, now=later)
+    assert same == first
+    worse = status({Component.ENGINE: workload(1, readyReplicas=0)}, previous=first, now=later)
+    times = {each["type"]: each["lastTransitionTime"] for each in worse["conditions"]}
+    assert times["Ready"] == times["EnginesReady"] == times["Progressing"] == "2026-01-02T13:00:00Z"
+    assert times["ControllerReady"] == "2026-01-02T12:00:00Z"
+    other_reason = status({Component.ENGINE: workload(0)}, previous=worse, now=later + timedelta(hours=1))
+    times = {each["type"]: each["lastTransitionTime"] for each in other_reason["conditions"]}
+    assert times["Ready"] == "2026-01-02T13:00:00Z"
+
+
+def test_a_wrong_spec_is_not_ready_and_keeps_what_was_known() -> None:
+    before = status()
+    found = invalid_status("spec.x: wrong", 8, before, NOON)
+    assert conditions(found)["Ready"] == ("False", "InvalidSpec")
+    assert conditions(found)["EnginesReady"] == ("Unknown", "InvalidSpec")
+    assert found["conditions"][0]["message"] == "spec.x: wrong"
+    assert found["observedGeneration"] == 8
+    assert found["endpoint"] == before["endpoint"]
+
+
+def test_an_event_tells_each_change_of_ready_once() -> None:
+    starting = status({Component.ENGINE: workload(1, readyReplicas=0)})
+    ready = status(previous=starting)
+    first = event_of_change(CLUSTER, {}, starting, NOON)
+    second = event_of_change(CLUSTER, starting, ready, NOON)
+    assert first is not None
+    assert second is not None
+    assert (first["reason"], second["reason"]) == ("Starting", "Available")
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert event_of_change(CLUSTER, ready, ready, NOON) is None
+    again = event_of_change(CLUSTER, starting, ready, NOON + timedelta(minutes=1))
+    assert again is not None
+    assert again["metadata"]["name"] == second["metadata"]["name"]
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_failures_are_warnings(reason: Reason) -> None:
+    found = status(problems={Component.ENGINE: Diagnosis(reason, "x")})
+    event = event_of_change(CLUSTER, {}, found, NOON)
+    assert event is not None
+    assert event["type"] == ("Warning" if reason in FAILURES else "Normal")

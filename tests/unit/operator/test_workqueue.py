@@ -1,0 +1,162 @@
+"""The queue of keys and the workers on it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from autellix_operator.api.names import Key
+from autellix_operator.kube.applier import ApiError, Conflict
+from autellix_operator.metrics import Metrics
+from autellix_operator.reconcile import Result
+from autellix_operator.workers import Pace, SecretReferences, Worker
+from autellix_operator.workqueue import WorkQueue
+
+A, B = Key("space", "a"), Key("space", "b")
+
+
+@pytest.fixture
+def queue() -> WorkQueue:
+    return WorkQueue(lambda: asyncio.get_running_loop().time())
+
+
+async def soon(awaitable: Awaitable[Key]) -> Key:
+    return await asyncio.wait_for(awaitable, 5)
+
+
+async def nothing(queue: WorkQueue) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.get(), 0.05)
+
+
+async def test_a_key_added_twice_is_got_once(queue: WorkQueue) -> None:
+    queue.add(A)
+    queue.add(A)
+    assert await soon(queue.get()) == A
+    queue.done(A)
+    await nothing(queue)
+
+
+async def test_a_key_is_with_one_worker_at_a_time_and_due_again_afterwards(queue: WorkQueue) -> None:
+    queue.add(A)
+    await soon(queue.get())
+    queue.add(A)
+    queue.add(B)
+    assert await soon(queue.get()) == B
+    await nothing(queue)
+    queue.done(A)
+    assert await soon(queue.get()) == A
+
+
+async def test_the_earliest_time_counts(queue: WorkQueue) -> None:
+    queue.add(A, 60)
+    queue.add(A, 0.01)
+    queue.add(A, 60)
+    assert await soon(queue.get()) == A
+
+
+async def test_a_waiting_worker_notices_an_earlier_key(queue: WorkQueue) -> None:
+    queue.add(A, 60)
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add(B)
+    assert await soon(waiting) == B
+
+
+async def test_depth_counts_what_is_due_and_waits(queue: WorkQueue) -> None:
+    queue.add(A)
+    queue.add(B, 60)
+    assert queue.depth == 1
+    await queue.get()
+    assert queue.depth == 0
+    assert queue.longest_active >= 0
+
+
+def test_retries_back_off_to_a_limit_and_resyncs_spread() -> None:
+    pace = Pace(resync=600)
+    pauses = [pace.retry(failures, 1.0) for failures in range(1, 200)]
+    assert pauses[:4] == [0.5, 1, 2, 4]
+    assert max(pauses) == 60
+    assert pace.retry(1, 0.0) == 0.25
+    assert 300 <= pace.next_resync(0.0) < pace.next_resync(1.0) == 600
+
+
+class Harness:
+    """A worker with a scripted reconcile."""
+
+    def __init__(self, reconcile: Callable[[Key], Awaitable[Result]], first_retry: float = 0.01) -> None:
+        self.queue = WorkQueue(lambda: asyncio.get_running_loop().time())
+        self.references = SecretReferences()
+        self.metrics = Metrics(self.queue)
+        pace = Pace(resync=600, first_retry=first_retry)
+        now = asyncio.get_running_loop().time
+        self.worker = Worker(self.queue, reconcile, pace, self.references, self.metrics, lambda: 0.5, now)
+
+    def outcomes(self) -> str:
+        return self.metrics.text().decode()
+
+
+async def test_failures_of_any_kind_are_tried_again_and_do_not_stop_the_worker() -> None:
+    script: list[Exception | None] = [
+        Conflict(409, "Conflict", "first"),
+        ApiError(0, "Unreachable", "down"),
+        RuntimeError("defect"),
+        None,
+    ]
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> Result:
+        if (step := script.pop(0)) is not None:
+            raise step
+        done.set()
+        return Result()
+
+    harness = Harness(reconcile)
+    harness.queue.add(A)
+    async with asyncio.timeout(5):
+        task = asyncio.create_task(harness.worker.run())
+        await done.wait()
+        while 'outcome="ok"' not in harness.outcomes():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    for outcome in ("conflict", "api-error", "error", "ok"):
+        assert f'autellix_operator_reconciles_total{{outcome="{outcome}"}} 1.0' in harness.outcomes()
+
+
+async def test_one_cluster_that_fails_does_not_hold_up_another() -> None:
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> Result:
+        if key == A:
+            raise ApiError(500, "InternalError", "always")
+        done.set()
+        return Result()
+
+    harness = Harness(reconcile)
+    harness.queue.add(A)
+    harness.queue.add(B)
+    task = asyncio.create_task(harness.worker.run())
+    await asyncio.wait_for(done.wait(), 5)
+    task.cancel()
+
+
+async def test_a_cluster_is_woken_by_the_secrets_it_refers_to_until_it_is_gone() -> None:
+    results = [Result(secrets=frozenset({"keys"})), Result(exists=False)]
+    references: list[list[Key]] = []
+
+    async def reconcile(key: Key) -> Result:
+        references.append(harness.references.clusters("space", "keys"))
+        if len(references) == 1:
+            harness.queue.add(key)
+        return results.pop(0)
+
+    harness = Harness(reconcile)
+    harness.queue.add(A)
+    async with asyncio.timeout(5):
+        task = asyncio.create_task(harness.worker.run())
+        while 'outcome="gone"' not in harness.outcomes():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert references == [[], [A]]
+    assert harness.references.clusters("space", "keys") == []
+    assert harness.references.clusters("other", "keys") == []
