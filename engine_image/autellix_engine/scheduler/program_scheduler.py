@@ -214,7 +214,8 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
                 return request.request_id in self.finished_recving_kv_req_ids
             case RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
                 structured = request.structured_output_request
-                return structured is not None and structured.grammar is not None
+                grammar = structured.grammar if structured is not None else None
+                return grammar is not None and not isinstance(grammar, Exception)
         if request.num_stale_output_tokens and not request.drop_stale_output:
             return False
         if self.lora_config and request.lora_request:

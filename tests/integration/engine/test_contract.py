@@ -1,0 +1,129 @@
+"""The private parts of vLLM that the scheduler class relies on. A new version is supported once this is green."""
+
+import inspect
+from typing import Any
+
+import pytest
+from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.request_queue import RequestQueue
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.request import Request, RequestStatus
+
+from support.model_free import make_request, make_scheduler, vllm_config
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "parameters"),
+    [
+        (AsyncScheduler, "schedule", ["self", "throttle_prefills"]),
+        (AsyncScheduler, "add_request", ["self", "request"]),
+        (AsyncScheduler, "update_from_output", ["self", "scheduler_output", "model_runner_output"]),
+        (AsyncScheduler, "finish_requests", ["self", "request_ids", "finished_status"]),
+        (AsyncScheduler, "shutdown", ["self"]),
+        (AsyncScheduler, "get_request_counts", ["self"]),
+        (AsyncScheduler, "_enqueue_waiting_request", ["self", "request"]),
+        (AsyncScheduler, "_preempt_request", ["self", "request", "timestamp", "drop_stale_output"]),
+        (AsyncScheduler, "_free_request", ["self", "request", "delay_free_blocks"]),
+        (AsyncScheduler, "_is_blocked_waiting_status", ["status"]),
+        (KVCacheManager, "get_computed_blocks", ["self", "request"]),
+        (KVCacheManager, "get_blocks", ["self", "request_id"]),
+        (
+            KVCacheCoordinator,
+            "get_num_blocks_to_allocate",
+            [
+                "self",
+                "request_id",
+                "num_tokens",
+                "new_computed_blocks",
+                "num_encoder_tokens",
+                "total_computed_tokens",
+                "num_local_computed_tokens",
+                "num_tokens_main_model",
+                "apply_admission_cap",
+                "prefill_end",
+            ],
+        ),
+    ],
+)
+def test_methods_have_the_signatures_that_are_overridden_or_called(
+    owner: Any, name: str, parameters: list[str]
+) -> None:
+    assert list(inspect.signature(getattr(owner, name)).parameters) == parameters
+
+
+def test_the_queues_have_exactly_the_methods_that_ours_implement() -> None:
+    assert RequestQueue.__abstractmethods__ == {
+        "add_request",
+        "pop_request",
+        "peek_request",
+        "prepend_request",
+        "prepend_requests",
+        "remove_request",
+        "remove_requests",
+        "__bool__",
+        "__len__",
+        "__iter__",
+    }
+
+
+def test_the_scheduler_has_the_attributes_that_are_used() -> None:
+    scheduler = make_scheduler(AsyncScheduler, vllm_config())
+    names = (
+        "vllm_config requests running waiting kv_holding_waiting deferred_waiting policy max_num_active_reqs "
+        "num_waiting_for_streaming_input kv_cache_manager requires_kv_delivery prev_step_scheduled_req_ids "
+        "finished_recving_kv_req_ids lora_config _pause_state"
+    )
+    assert [name for name in names.split() if not hasattr(scheduler, name)] == []
+    manager = scheduler.kv_cache_manager
+    assert manager.block_pool.get_num_free_blocks() > 0
+    assert manager.coordinator.single_type_managers[0].block_size == 16
+    assert manager.num_kv_cache_groups == 1
+    assert 0 <= manager.usage <= 1
+
+
+def test_a_request_has_the_attributes_that_are_used() -> None:
+    names = (
+        "request_id status priority arrival_time sampling_params pooling_params num_computed_tokens num_prompt_tokens "
+        "num_output_tokens num_tokens num_in_flight_tokens num_stale_output_tokens drop_stale_output lora_request "
+        "structured_output_request"
+    )
+    request = make_request("a")
+    assert [name for name in names.split() if not hasattr(request, name)] == []
+
+
+def test_the_states_of_a_request_are_those_that_are_told_apart() -> None:
+    assert {status.name for status in RequestStatus} == {
+        "WAITING",
+        "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+        "WAITING_FOR_REMOTE_KVS",
+        "WAITING_FOR_STREAMING_REQ",
+        "RUNNING",
+        "PREEMPTED",
+        "FINISHED_STOPPED",
+        "FINISHED_LENGTH_CAPPED",
+        "FINISHED_ABORTED",
+        "FINISHED_IGNORED",
+        "FINISHED_ERROR",
+        "FINISHED_REPETITION",
+    }
+
+
+def test_the_base_does_what_ours_builds_on() -> None:
+    """Lines of the base that behaviour depends on and that no signature shows."""
+    schedule, preempt = inspect.getsource(Scheduler.schedule), inspect.getsource(Scheduler._preempt_request)
+    assert "key=lambda r: (r.priority, r.arrival_time)" in schedule, "victims of memory: worst level, latest"
+    assert "request_queue = self.kv_holding_waiting" in schedule, "one queue is drained before the other"
+    assert "if not preempted_reqs and" in schedule, "nothing is admitted in a step that ran out of memory"
+    assert "self.waiting.prepend_request(request)" in preempt, "a preempted request comes back through the queue"
+    assert "self.running" not in preempt, "the caller removes it from the running ones"
+    assert "self._free_request(" in inspect.getsource(Scheduler.update_from_output)
+    assert "self._free_request(" in inspect.getsource(Scheduler.finish_requests)
+    aborts_first = inspect.getsource(EngineCore.step)
+    assert aborts_first.index("_process_aborts_queue") < aborts_first.index("update_from_output")
+
+
+def test_a_client_may_set_a_priority_that_a_new_request_carries() -> None:
+    assert Request.__lt__(make_request("a", priority=1), make_request("b", priority=2))

@@ -1,0 +1,556 @@
+"""The scheduler class: order, preemption, states, accounting. Real vLLM objects, no model."""
+
+import logging
+from concurrent.futures import Future
+
+import pytest
+import vllm
+from vllm.lora.request import LoRARequest
+from vllm.pooling_params import PoolingParams
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.request import Request, RequestStatus
+
+from autellix_engine.policy import InvalidSettings
+from autellix_engine.scheduler import ProgramScheduler
+from autellix_engine.scheduler.compatibility import UnsupportedVllm
+from autellix_engine.scheduler.memory import MemoryForecast
+from autellix_wire.context import ProgramContext
+from support.model_free import Driver, make_request, make_scheduler, vllm_config
+
+LEVELS = {"queue_bounds_ms": [100, 1_000], "min_run_ms": 0}
+
+
+def program(name, call=None, **figures):
+    return ProgramContext(program=name, call=call or f"call of {name}", replica="controller-0", **figures)
+
+
+def long(name, output=60, **kwargs):
+    """A call of a program that has been served a lot."""
+    return make_request(name, prompt=40, output=output, context=program(name, service_ms=5_000.0), **kwargs)
+
+
+def short(name="short", **kwargs):
+    """A call of a fresh program."""
+    return make_request(name, **({"prompt": 8, "output": 4} | kwargs), context=program(name))
+
+
+def assert_complete(driver, name, prompt, output):
+    """Every position once, in order: what the request would have got uninterrupted."""
+    assert driver.tokens[name] == list(range(prompt, prompt + output))
+
+
+# ---- preemption
+
+
+def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives(make, depth):
+    bench = make(depth=depth, scheduling=LEVELS)
+    bench.add(long("a"), long("b"))
+    bench.steps(10)
+    bench.add(short())
+    bench.steps(1)
+    assert "short" in bench.driver.ran[-1]
+    bench.run()
+    assert_complete(bench.driver, "short", 8, 4)
+    for name in ("a", "b"):
+        assert_complete(bench.driver, name, 40, 60)
+    assert bench.core.counts["preemptions_policy"] == 1
+
+
+def test_the_stock_scheduler_lets_the_short_call_wait(make):
+    """The same on the class that ours replaces: what the test above shows is not there by itself."""
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    scheduler = make_scheduler(AsyncScheduler, vllm_config(slots=2))
+    driver = Driver(scheduler, clock=make().clock)
+    for request in (long("a"), long("b")):
+        scheduler.add_request(request)
+    for _ in range(10):
+        driver.step()
+    scheduler.add_request(short())
+    assert driver.run(until="short") > 40
+
+
+def test_under_fcfs_nobody_gives_way(make):
+    bench = make(scheduling={"policy": "fcfs"})
+    bench.add(long("a"), long("b"))
+    bench.steps(10)
+    bench.add(short())
+    bench.run()
+    assert bench.core.counts["preemptions_policy"] == 0
+    assert bench.publisher.records[-1].call == "call of short"
+
+
+def test_a_victim_does_not_take_its_own_slot_back_in_the_same_step(make, monkeypatch):
+    """The better call turns out not to fit: the slot stays free for this step."""
+    bench = make(blocks=14, scheduling=LEVELS)
+    bench.add(long("a"), long("b"))
+    bench.steps(3)
+    monkeypatch.setattr(MemoryForecast, "fits", lambda self, call, victims: True)
+    bench.add(short(prompt=200))
+    bench.steps(1)
+    assert bench.core.counts["preemptions_policy"] == 1
+    assert bench.driver.ran[-1] == {"a"}
+
+
+def test_nobody_gives_way_to_a_call_that_would_not_fit_anyway(make):
+    bench = make(blocks=14, scheduling=LEVELS | {"max_preemptions_per_step": 1})
+    bench.add(long("a", output=20), long("b", output=20))
+    bench.steps(3)
+    bench.add(short(prompt=200, output=1))  # 13 blocks, all there are: both would have to give way
+    bench.steps(1)
+    assert bench.core.counts["preemptions_policy"] == 0
+    bench.run()
+    assert_complete(bench.driver, "short", 200, 1)
+
+
+def test_memory_is_made_free_for_a_better_call_when_slots_are(make):
+    bench = make(slots=4, blocks=14, scheduling=LEVELS)
+    bench.add(long("a", output=100), long("b", output=50))
+    bench.steps(20)
+    assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() < 7
+    bench.add(short(prompt=100))
+    bench.steps(1)
+    assert "short" in bench.driver.ran[-1]
+    bench.run()
+    assert_complete(bench.driver, "a", 40, 100)
+
+
+def test_a_cached_prompt_counts_as_fitting(make):
+    bench = make(slots=3, blocks=14, scheduling=LEVELS)
+    prompt = list(range(1, 65))
+    bench.add(make_request("first", prompt=prompt, output=60, context=program("p", service_ms=5_000.0)))
+    bench.steps(5)
+    bench.add(make_request("second", prompt=prompt, output=4, context=program("q")))
+    bench.steps(1)
+    assert bench.core.counts["preemptions_policy"] == 0
+    assert {"first", "second"} == bench.driver.ran[-1]
+    bench.run()
+    assert bench.publisher.of("call of q").cached_tokens == 48
+
+
+def test_preemptions_in_a_step_are_limited(make):
+    bench = make(slots=8, scheduling=LEVELS | {"max_preemptions_per_step": 3})
+    bench.add(*(long(f"long{i}") for i in range(8)))
+    bench.steps(5)
+    bench.add(*(short(f"short{i}", output=20) for i in range(8)))
+    for expected in (3, 6, 8, 8):
+        bench.steps(1)
+        assert sum(name.startswith("short") for name in bench.driver.ran[-1]) == expected
+
+
+def test_a_resumed_call_is_left_alone_for_its_minimum_run(make):
+    bench = make(slots=1, step_ms=10.0, scheduling=LEVELS | {"min_run_ms": 50})
+    bench.add(long("a"))
+    bench.steps(3)
+    bench.add(short("first", output=1))
+    bench.steps(2)  # first runs, then a resumes
+    bench.add(short("second", output=1))
+    bench.steps(4)
+    assert all(ran == {"a"} for ran in bench.driver.ran[-4:])
+    bench.steps(1)
+    assert bench.driver.ran[-1] == {"second"}
+
+
+def test_the_worker_takes_a_preempted_call_for_one_it_no_longer_knows(make):
+    bench = make(slots=1, scheduling=LEVELS)
+    bench.add(long("a"))
+    bench.steps(3)
+    bench.add(short(output=1))
+    output = bench.driver.step()
+    assert "a" in output.preempted_req_ids
+    assert "a" not in bench.scheduler.prev_step_scheduled_req_ids
+    output = bench.driver.step()
+    assert output.scheduled_cached_reqs.resumed_req_ids == {"a"}
+    assert "a" in output.scheduled_cached_reqs.all_token_ids
+
+
+def test_with_output_in_flight_a_victim_resumes_only_after_it_is_delivered(make):
+    bench = make(depth=2, slots=1, scheduling=LEVELS)
+    bench.add(long("a"))
+    bench.steps(5)
+    bench.add(short(output=1))
+    bench.steps(1)
+    assert bench.scheduler.requests["a"].num_stale_output_tokens > 0 or not bench.core.call("a").ready
+    bench.run()
+    assert_complete(bench.driver, "a", 40, 60)
+
+
+def test_a_call_that_finishes_by_output_in_flight_while_it_is_preempted_ends_once(make):
+    bench = make(depth=2, slots=1, scheduling=LEVELS)
+    bench.add(long("a", output=5))
+    bench.steps(5)  # the last token is in flight
+    bench.add(short())
+    bench.run()
+    assert_complete(bench.driver, "a", 40, 5)
+    assert bench.publisher.of("call of a").outcome == "finished"
+    assert len(bench.publisher.records) == 2
+
+
+def test_between_decisions_free_slots_are_filled_but_nobody_gives_way(make):
+    bench = make(slots=1, scheduling=LEVELS | {"steps_per_decision": 100, "starvation_floor_ms": 30})
+    bench.add(long("a", output=40), make_request("b", prompt=8, output=4, context=program("b", service_ms=5_000.0)))
+    bench.steps(1)
+    bench.core.arrive("sentinel", now=0, program="x")  # unknown to vLLM: only a decision would look at it
+    bench.core.end("sentinel", 0)
+    bench.run()
+    assert bench.driver.finished.keys() == {"a", "b"}
+
+
+def test_an_arrival_is_decided_on_at_once_even_with_a_long_period(make):
+    bench = make(scheduling=LEVELS | {"steps_per_decision": 1_000})
+    bench.add(long("a"), long("b"))
+    bench.steps(10)
+    bench.add(short())
+    bench.steps(1)
+    assert "short" in bench.driver.ran[-1]
+
+
+# ---- order
+
+
+def test_waiting_calls_are_served_by_level_and_inside_it_by_arrival(make):
+    bench = make(slots=1, scheduling=LEVELS | {"max_preemptions_per_step": 0})
+    bench.add(short("running", output=3))
+    bench.steps(1)
+    bench.add(long("old", output=1), short("new", output=1), short("newer", output=1))
+    bench.run()
+    assert [record.call for record in bench.publisher.records] == [
+        f"call of {name}" for name in ("running", "new", "newer", "old")
+    ]
+
+
+def test_a_clients_priority_has_no_effect(make):
+    bench = make(slots=1, scheduling=LEVELS)
+    bench.add(short("running", output=3))
+    bench.steps(1)
+    bench.add(short("a", output=1, priority=5), short("b", output=1, priority=-5))
+    bench.run()
+    assert [record.call for record in bench.publisher.records] == ["call of running", "call of a", "call of b"]
+
+
+def test_a_starving_call_overtakes_fresh_ones_in_the_queue(make):
+    bench = make(slots=1, scheduling=LEVELS | {"starvation_ratio": 2, "starvation_floor_ms": 40})
+    bench.add(make_request("old", output=1, context=program("old", service_ms=200.0, wait_ms=360.0)))
+    bench.add(*(short(f"fresh{i}", output=3) for i in range(6)))
+    bench.run()
+    order = [record.call for record in bench.publisher.records]
+    assert 1 <= order.index("call of old") <= 3  # starves 40 ms after it came
+    assert bench.publisher.of("call of old").promotions == 1
+
+
+def test_when_memory_runs_out_the_lowest_level_gives_way_and_in_it_the_latest(make):
+    bench = make(slots=3, blocks=13, scheduling=LEVELS)
+    bench.add(
+        make_request("worst, first", prompt=40, output=60, context=program("1", service_ms=9_000.0), arrival=1.0),
+        make_request("worst, last", prompt=40, output=60, context=program("2", service_ms=9_000.0), arrival=2.0),
+        make_request("best", prompt=40, output=60, context=program("3"), arrival=3.0),
+    )
+    while not bench.core.counts["preemptions_memory"]:
+        bench.steps(1)
+    assert {request.request_id for request in bench.scheduler.waiting} == {"worst, last"}
+    bench.run()
+    for name in ("worst, first", "worst, last", "best"):
+        assert_complete(bench.driver, name, 40, 60)
+    assert bench.publisher.of("call of 2").preemptions >= 1
+
+
+# ---- everything that the stock scheduler serves
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+@pytest.mark.parametrize("token_budget", [64, 8_192])
+def test_long_prompts_in_chunks_with_and_without_prefix_cache(make, depth, prefix_caching, token_budget):
+    bench = make(depth=depth, scheduling=LEVELS, prefix_caching=prefix_caching, token_budget=token_budget)
+    bench.add(
+        make_request("a", prompt=300, output=20, context=program("a", service_ms=5_000.0)),
+        make_request("b", prompt=300, output=20, context=program("b", service_ms=5_000.0)),
+    )
+    bench.steps(7)
+    bench.add(short(prompt=100, output=5))
+    bench.run()
+    assert_complete(bench.driver, "a", 300, 20)
+    assert_complete(bench.driver, "b", 300, 20)
+    assert_complete(bench.driver, "short", 100, 5)
+
+
+def test_several_requests_of_one_call_each_get_a_record_and_all_count(make):
+    """n > 1 or several prompts: vLLM makes requests with the same context of them."""
+    bench = make(scheduling=LEVELS)
+    bench.add(*(make_request(f"{i}", output=3, context=program("p", "one call")) for i in range(3)))
+    bench.run()
+    records = bench.publisher.records
+    assert [record.call for record in records] == ["one call"] * 3
+    assert records[-1].totals.calls == 3
+    assert records[-1].totals.service_ms == sum(record.service_ms for record in records)
+    assert records[-1].totals.generated_tokens == 9
+
+
+def test_a_request_without_context_is_a_program_of_its_own(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(make_request("plain", output=2))
+    bench.run()
+    record = bench.publisher.of("plain")
+    assert (record.program, record.replica, record.totals.calls) == ("call:plain", "", 1)
+    assert len(bench.core.programs) == 0
+
+
+def test_a_pooling_request_is_served_as_a_program_of_its_own(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(Request("embed", [1, 2, 3], None, PoolingParams(task="embed")))
+    assert bench.scheduler.schedule().num_scheduled_tokens == {"embed": 3}
+    bench.check()
+    bench.driver.abort("embed")
+    bench.check()
+    assert bench.publisher.of("embed").prompt_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "xargs",
+    [
+        {"autellix_program": "p"},
+        {"autellix_program": "p", "autellix_call": "c", "autellix_service_ms": -1.0},
+        {"autellix_program": "p", "autellix_call": "c", "autellix_wait_ms": "long"},
+        {"autellix_program": "p" * 300, "autellix_call": "c"},
+        {"autellix_program": ["p"], "autellix_call": "c"},
+    ],
+)
+def test_a_malformed_context_is_counted_logged_once_and_served_without(make, caplog, xargs):
+    bench = make(scheduling=LEVELS)
+    with caplog.at_level(logging.WARNING, "autellix_engine"):
+        bench.add(*(make_request(f"{i}", output=1, xargs=xargs) for i in range(3)))
+    bench.run()
+    assert len([message for message in caplog.messages if "malformed program context" in message]) == 1
+    assert {record.program for record in bench.publisher.records} == {"call:0", "call:1", "call:2"}
+    assert sum(bench.publisher.reports[-1][1]["malformed_contexts"].values()) == 3
+
+
+def test_nobody_gives_way_to_a_call_whose_grammar_is_not_ready(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(long("a"), long("b"))
+    bench.steps(3)
+    waiting = short(structured_outputs=StructuredOutputsParams(regex="a+"))
+    waiting.structured_output_request.grammar = grammar = Future()
+    bench.add(waiting)
+    bench.steps(5)
+    assert bench.core.counts["preemptions_policy"] == 0
+    grammar.set_exception(ValueError("does not compile"))
+    bench.steps(3)
+    assert bench.core.counts["preemptions_policy"] == 0
+    bench.run()  # a slot falls free: vLLM finds the fault
+    record = bench.publisher.of("call of short")
+    assert (record.outcome, record.wait_ms) == ("failed", 0.0)
+
+
+def test_nobody_gives_way_to_a_call_whose_adapter_has_no_room(make):
+    bench = make(scheduling=LEVELS)
+    bench.scheduler.lora_config = type("LoRA", (), {"max_loras": 1})()
+    adapters = [LoRARequest(f"adapter{i}", i, "/nowhere") for i in (1, 2)]
+    running = [long("a"), long("b")]
+    for request in running:
+        request.lora_request = adapters[0]
+    bench.add(*running)
+    bench.steps(3)
+    other = short("other")
+    other.lora_request = adapters[1]
+    bench.add(other)
+    bench.steps(1)  # it is only now found out that it has to wait
+    preempted = bench.core.counts["preemptions_policy"]
+    bench.steps(5)
+    assert bench.core.counts["preemptions_policy"] == preempted
+    bench.run()
+    assert_complete(bench.driver, "other", 8, 4)
+
+
+def test_resetting_the_cache_preempts_and_resumes_everything(make, depth):
+    bench = make(depth=depth, scheduling=LEVELS)
+    bench.add(long("a"), short())
+    bench.steps(3)
+    bench.scheduler.reset_prefix_cache(reset_running_requests=True)
+    bench.check()
+    bench.run()
+    assert bench.driver.finished.keys() == {"a", "short"}
+
+
+def test_a_paused_engine_decides_nothing(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(long("a"), long("b"))
+    bench.steps(3)
+    bench.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    bench.add(short())
+    bench.steps(3)
+    assert bench.driver.ran[-1] == {"a", "b"}
+    bench.scheduler.set_pause_state(PauseState.UNPAUSED)
+    bench.steps(1)
+    assert "short" in bench.driver.ran[-1]
+
+
+def test_a_streaming_session_waits_for_input_without_counting_as_waiting(make):
+    bench = make(scheduling=LEVELS)
+    first = make_request("session", prompt=8, output=2, context=program("p"))
+    first.resumable = True
+    bench.add(first)
+    bench.steps(3)
+    assert bench.scheduler.requests["session"].status == RequestStatus.WAITING_FOR_STREAMING_REQ
+    assert bench.core.call("session").ready is False
+    bench.steps(5)
+    more = make_request("session", prompt=4, output=2)
+    more.resumable = True
+    bench.add(more)
+    bench.steps(3)
+    bench.scheduler.finish_requests("session", RequestStatus.FINISHED_ABORTED)
+    bench.check()
+    record = bench.publisher.of("call of p")
+    assert (record.wait_ms, record.preemptions) == (0.0, 0)
+    assert record.service_ms == pytest.approx(40.0)
+
+
+# ---- ends
+
+
+def test_an_abort_in_any_state_ends_the_call_once(make, depth):
+    bench = make(depth=depth, scheduling=LEVELS)
+    bench.add(long("running"), long("preempted"))
+    bench.steps(4)
+    bench.add(short(output=30), long("waiting"))
+    bench.steps(1)
+    states = {name: bench.scheduler.requests[name].status for name in ("running", "preempted", "waiting")}
+    assert set(states.values()) == {RequestStatus.RUNNING, RequestStatus.PREEMPTED, RequestStatus.WAITING}
+    for name in states:
+        bench.driver.abort(name)
+        bench.check()
+        bench.driver.abort(name)  # again: no longer there
+    bench.driver.abort("never was here")
+    bench.run()
+    outcomes = {record.call: record.outcome for record in bench.publisher.records}
+    assert outcomes == {f"call of {name}": "aborted" for name in states} | {"call of short": "finished"}
+    assert len(bench.publisher.records) == 4
+    assert_complete(bench.driver, "short", 8, 30)
+
+
+def test_an_abort_in_the_middle_of_a_step_charges_the_time_so_far(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(short(output=30))
+    bench.steps(2)
+    bench.scheduler.schedule()
+    bench.clock.advance_ms(7)
+    bench.driver.abort("short")
+    assert bench.publisher.of("call of short").service_ms == pytest.approx(27)
+
+
+def test_everything_can_be_aborted_at_once(make, depth):
+    bench = make(depth=depth, scheduling=LEVELS)
+    bench.add(*(long(f"{i}") for i in range(5)))
+    bench.steps(3)
+    bench.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+    bench.check()
+    assert len(bench.core) == 0
+    assert {record.outcome for record in bench.publisher.records} == {"aborted"}
+    assert bench.publisher.reports[-1][0].running == 0
+
+
+def test_a_call_that_fails_is_reported_as_failed(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(short())
+    bench.steps(1)
+    bench.scheduler.finish_requests("short", RequestStatus.FINISHED_ERROR)
+    assert bench.publisher.of("call of short").outcome == "failed"
+
+
+# ---- accounting
+
+
+def test_a_record_tells_what_the_call_cost(make):
+    bench = make(slots=1, step_ms=10.0, scheduling=LEVELS)
+    context = program("p", "c1", service_ms=5_000.0, path_ms=3_000.0, wait_ms=70.0)
+    bench.add(make_request("a", prompt=40, output=6, context=context))
+    bench.steps(3)
+    bench.add(short(output=2))
+    bench.run()
+    record = bench.publisher.of("c1")
+    assert (record.engine, record.incarnation, record.seq) == ("engine-0", "first", 2)
+    assert (record.program, record.replica, record.outcome, record.level) == ("p", "controller-0", "finished", 2)
+    assert record.service_ms == pytest.approx(60)
+    assert record.wait_ms == pytest.approx(20)
+    assert (record.preemptions, record.promotions) == (1, 0)
+    assert (record.prompt_tokens, record.generated_tokens) == (40, 6)
+    assert record.cached_tokens == 0
+    assert record.recomputed_tokens == 42 - 32  # two whole blocks were still cached
+    assert record.path_ms == pytest.approx(3_060)
+    assert record.program_wait_ms == pytest.approx(90)
+    assert record.totals.service_ms == pytest.approx(60)
+    assert (record.totals.calls, record.totals.prompt_tokens, record.totals.generated_tokens) == (1, 40, 6)
+
+
+def test_overlapping_steps_are_not_charged_twice(make):
+    bench = make(depth=2, step_ms=10.0, scheduling=LEVELS)
+    bench.add(make_request("a", output=10, context=program("a")))
+    bench.run()
+    assert bench.publisher.of("call of a").service_ms <= bench.clock.seconds * 1000 + 1e-6
+    assert bench.publisher.of("call of a").service_ms >= 90
+
+
+def test_the_next_call_starts_where_its_program_stands_though_the_sender_does_not_know_yet(make):
+    bench = make(step_ms=10.0, scheduling=LEVELS)
+    bench.add(make_request("a", output=15, context=program("p", "c1")))
+    bench.run()
+    bench.add(make_request("b", output=1, context=program("p", "c2")))
+    assert bench.core.call("b").level == 1  # 150 ms were served, the bound is 100
+
+
+def test_a_program_that_ended_is_forgotten_in_the_next_step(make):
+    bench = make(scheduling=LEVELS)
+    bench.add(short("p"))
+    bench.run()
+    assert bench.core.programs.get("p") is not None
+    bench.publisher.ended = ["p", "unknown"]
+    bench.driver.step()
+    assert bench.core.programs.get("p") is None
+
+
+def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_second(make):
+    bench = make(slots=1, step_ms=10.0, scheduling=LEVELS)
+    bench.add(long("a", output=100), long("b", output=1))
+    bench.steps(1)
+    assert [(load.running, load.waiting) for load, _ in bench.publisher.reports] == [(1, 1)]
+    load, state = bench.publisher.reports[0]
+    assert load.waiting_by_level == (0, 0, 1)
+    assert 0 < load.kv_usage_percent < 100
+    assert state["settings"]["policy"] == "plas"
+    bench.steps(48)
+    assert len(bench.publisher.reports) == 1
+    bench.steps(2)
+    assert len(bench.publisher.reports) == 2
+    bench.run()
+    assert bench.publisher.reports[-1][0].running == 0
+
+
+def test_shutting_down_closes_the_channel(make):
+    bench = make()
+    bench.scheduler.shutdown()
+    assert bench.publisher.closed
+
+
+# ---- start
+
+
+def test_another_version_of_vllm_is_refused_with_a_sentence(make, monkeypatch):
+    monkeypatch.setattr(vllm, "__version__", "0.33.0")
+    with pytest.raises(UnsupportedVllm, match=r"supports vLLM 0\.32\.0 only, and this is vLLM 0\.33\.0"):
+        make()
+
+
+def test_a_local_build_of_the_supported_version_is_accepted(make, monkeypatch):
+    monkeypatch.setattr(vllm, "__version__", "0.32.0+cpu")
+    make()
+
+
+def test_wrong_settings_stop_the_start(make):
+    with pytest.raises(InvalidSettings, match="queue_bounds_ms"):
+        make(scheduling={"queue_bounds_ms": [2, 1]})
+
+
+def test_vllm_finds_the_class_by_the_name_that_is_documented():
+    from vllm.utils.import_utils import resolve_obj_by_qualname
+
+    assert resolve_obj_by_qualname("autellix_engine.scheduler.ProgramScheduler") is ProgramScheduler

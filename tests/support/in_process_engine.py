@@ -1,0 +1,105 @@
+"""A real vLLM engine with the tiny model, in this process: no server, no other process, steps under our control."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from vllm import EngineArgs, LLMEngine, SamplingParams
+
+from autellix_wire.context import ProgramContext
+from support.tiny_model import tiny_model
+
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+
+
+class InProcessEngine:
+    """Float32, so that a sum in another order (recomputed, or batched with others) does not change a greedy token."""
+
+    def __init__(self, *, slots: int, blocks: int, scheduling: Mapping[str, object]) -> None:
+        before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+        os.environ.update(_ENVIRONMENT)
+        try:
+            self._engine = LLMEngine.from_engine_args(
+                EngineArgs(
+                    model=str(tiny_model()),
+                    dtype="float32",
+                    max_model_len=1_600,
+                    max_num_seqs=slots,
+                    block_size=32,
+                    num_gpu_blocks_override=blocks,
+                    enforce_eager=True,
+                    scheduler_cls="autellix_engine.scheduler.ProgramScheduler",
+                    additional_config={"autellix": dict(scheduling)},
+                )
+            )
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+        self.outputs: dict[str, list[int]] = {}
+        self.finish_reasons: dict[str, str | None] = {}
+        self.steps = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.engine_core.shutdown()
+
+    @property
+    def scheduler(self) -> Any:
+        return self._engine.engine_core.engine_core.scheduler
+
+    def add(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        output: int,
+        context: ProgramContext | None = None,
+        **sampling: Any,
+    ) -> None:
+        """Sends a greedy request for exactly ``output`` tokens."""
+        parameters = SamplingParams(
+            max_tokens=output,
+            temperature=0.0,
+            ignore_eos=True,
+            extra_args=dict(context.to_xargs()) if context else None,
+            **sampling,
+        )
+        self._engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, parameters)
+
+    def abort(self, request_id: str) -> None:
+        self._engine.abort_request([request_id])
+
+    def step(self) -> None:
+        self.steps += 1
+        for output in self._engine.step():
+            self.outputs[output.request_id] = list(output.outputs[0].token_ids)
+            if output.finished:
+                self.finish_reasons[output.request_id] = output.outputs[0].finish_reason
+
+    def run(self, until: Callable[[], bool] | None = None, limit: int = 3_000) -> None:
+        """Steps until the condition holds, or until nothing is left."""
+        for _ in range(limit):
+            if until() if until else not self._engine.has_unfinished_requests():
+                return
+            self.step()
+        raise AssertionError(f"not there after {limit} steps")
+
+    def alone(self, request_id: str, prompt: Sequence[int], output: int) -> list[int]:
+        """The tokens of the same request when nothing interrupts it."""
+        self.scheduler.reset_prefix_cache()
+        self.add(request_id, prompt, output)
+        self.run()
+        self.scheduler.reset_prefix_cache()
+        return self.outputs.pop(request_id)
