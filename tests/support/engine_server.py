@@ -175,6 +175,7 @@ def _environment(key: str | None) -> dict[str, str]:
             "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
+            "AUTELLIX_DRAIN_SECONDS": "0",  # vLLM takes some ten seconds to end by itself
         }
         | ({"AUTELLIX_ENGINE_KEY": key} if key else {})
     )

@@ -182,14 +182,17 @@ async def test_a_hundred_thousand_records_pass_or_are_counted_as_dropped(path: P
     assert [each.seq for each in seen.records] == sorted({each.seq for each in seen.records})
 
 
-async def test_closing_sends_what_is_queued(path: Path) -> None:
+async def test_closing_waits_a_moment_for_what_is_queued(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "CLOSE_SECONDS", 30.0)
+    publisher = ChannelPublisher(str(path), "e", "i")
+    publisher.publish(record(publisher))
+    closing = asyncio.create_task(asyncio.to_thread(publisher.close))
+    while not publisher._socket.closed:  # the receiver must come late
+        await asyncio.sleep(0.01)
     hub = RecordHub("plas", Seen())
-    async with receiving(path, hub):
-        publisher = ChannelPublisher(str(path), "e", "i")
-        await hub.announced.wait()
-        publisher.publish(record(publisher))
-        await asyncio.to_thread(publisher.close)
+    async with receiving(path, hub), asyncio.timeout(30):
         await until_seq(hub, 1)
+    await closing
 
 
 def test_closing_without_a_listener_takes_a_moment_only(path: Path) -> None:

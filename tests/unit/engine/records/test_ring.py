@@ -43,9 +43,11 @@ def take(reading: StreamReader, now: float = 0.0, load: wire.LoadReport = LOAD) 
 
 def take_all(reading: StreamReader) -> list[wire.Message]:
     messages: list[wire.Message] = []
-    while more := take(reading):
+    for _ in range(1000):
+        if not (more := take(reading)):
+            return messages
         messages += more
-    return messages
+    raise AssertionError("the reader never comes to an end")
 
 
 def seqs(messages: Sequence[wire.Message]) -> list[int]:
