@@ -26,6 +26,8 @@ from swapbench.rig import Rig
 from swapbench.run import run
 from swapbench.verify import WrongBytes, verify
 
+TINY = replace(DRY, fragments=(4 * KIB,), totals=(64 * KIB,), verified_total=64 * KIB, sweep_thread_blocks=(1,))
+
 
 @pytest.fixture
 def rig(host_library: Path) -> Iterator[Rig]:
@@ -104,7 +106,7 @@ def test_nothing_is_measured_after_wrong_bytes(rig: Rig, monkeypatch: pytest.Mon
 def test_cells_that_the_time_is_not_enough_for_are_named(rig: Rig) -> None:
     results = Results("host", True, {}, {})
     ticks = iter(range(10**6))
-    plan = replace(DRY, budget_seconds=12)
+    plan = replace(TINY, budget_seconds=12)
     run(rig, NumpyDecode(), plan, results, lambda: float(next(ticks)), lambda _: None)
     assert len(results.measurements) + len(results.skipped) == len(cases(plan))
     assert results.measurements
@@ -113,9 +115,9 @@ def test_cells_that_the_time_is_not_enough_for_are_named(rig: Rig) -> None:
 
 def test_a_driver_without_batched_copy_leaves_that_method_out(host_library: Path) -> None:
     device = HostDevice(batched_copy=False)
-    rig = Rig(device, build.load(device, host_library), DRY, seed=3)
+    rig = Rig(device, build.load(device, host_library), TINY, seed=3)
     results = Results("host", True, {}, {})
-    run(rig, NumpyDecode(), DRY, results, lambda: 0.0, lambda _: None)
+    run(rig, NumpyDecode(), TINY, results, lambda: 0.0, lambda _: None)
     assert all(m.method is not Method.BATCH for m in results.measurements)
     assert [result.method for result in results.decode] == [Method.OURS, Method.LARGE]
 

@@ -201,7 +201,9 @@ def test_the_benchmark_runs_through_the_driver(
     live = ctypes.CDLL(str(driver)).fake_live()
     monkeypatch.setattr("autellix_kernels.cuda_api.DRIVER", str(driver))
     monkeypatch.setattr(swapbench.__main__, "TorchDecode", lambda _: NumpyDecode())
-    monkeypatch.setattr(swapbench.__main__, "FULL", replace(DRY, totals=(128 << 10,), sweep_thread_blocks=(2,)))
+    monkeypatch.setattr(
+        swapbench.__main__, "FULL", replace(DRY, fragments=(4096,), totals=(1 << 16,), verified_total=1 << 16)
+    )
     assert swapbench.__main__.main(["--out", str(tmp_path)]) == 0
     document = json.loads((tmp_path / "swap.json").read_text())
     assert document["device"] == "Fake GPU"
