@@ -138,7 +138,7 @@ class Settings(TableSettings):
     body_limit_bytes: int = Field(32 << 20, ge=1024, le=1 << 31, description="largest request body")
     answer_limit_bytes: int = Field(64 << 20, ge=1024, le=1 << 31, description="largest answer that is not a stream")
     body_deadline_seconds: Seconds = Field(60, description="to receive a request's body")
-    connect_deadline_seconds: Seconds = Field(2, description="to connect to an engine")
+    connect_deadline_seconds: Seconds = Field(5, description="to connect to an engine")
     first_byte_deadline_seconds: Seconds = Field(600, description="from sending a call to the first byte of its answer")
     idle_deadline_seconds: Seconds = Field(120, description="between two pieces of an answer")
     total_deadline_seconds: Seconds = Field(3600, description="for a call in all, its retry included")

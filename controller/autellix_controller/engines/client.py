@@ -10,7 +10,7 @@ import msgspec
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH, STATE_PATH
 
-_PROBE: Final = aiohttp.ClientTimeout(total=5.0, sock_connect=3.0)
+_PROBE: Final = aiohttp.ClientTimeout(total=5.0)
 #: The engine sends at least a heartbeat: after several missed ones the stream is dead.
 _STREAM: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=5 * HEARTBEAT_SECONDS)
 #: Longest line of the record stream, bytes.
@@ -100,6 +100,6 @@ class EngineClient:
 
 
 def _unanswered(error: Exception) -> ProbeFailed:
-    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+    if isinstance(error, TimeoutError):
         return ProbeSlow(f"no answer to a probe within {_PROBE.total:g} s")
     return ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200])

@@ -15,9 +15,9 @@ class Seen(Enum):
     ANSWERED = auto()
     """A call got a proper answer."""
     FAILED = auto()
-    """A call got a server error, a broken answer, or none in time; or a probe got none in time."""
+    """A call got a server error, a broken answer, or nothing in time; or a probe got nothing in time."""
     UNREACHABLE = auto()
-    """No connection: nothing listens, or the machine is gone."""
+    """Connections are refused: nothing listens."""
     PROBED = auto()
     """A probe succeeded."""
 

@@ -21,7 +21,7 @@ from autellix_controller.gateway.body import Body
 from autellix_controller.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from autellix_controller.gateway.interrupt import Interruptible
 from autellix_controller.gateway.relay import Attempt, Deadlines
-from autellix_controller.gateway.upstream import Unreachable, Upstream, UpstreamFailed
+from autellix_controller.gateway.upstream import NotConnected, Unreachable, Upstream, UpstreamFailed
 from autellix_controller.logs import fields
 from autellix_controller.metrics import CallMetrics
 from autellix_controller.routing.decide import NoEngine
@@ -270,9 +270,10 @@ class Gateway:
         try:
             await attempt.run(self._upstream, engine.endpoint.url + exchange.target, payload, headers)
             self._fleet.saw(engine, Seen.ANSWERED)
-        except Unreachable as error:
+        except NotConnected as error:
             reached = False
-            self._fleet.saw(engine, Seen.UNREACHABLE, str(error))
+            refused = isinstance(error, Unreachable)
+            self._fleet.saw(engine, Seen.UNREACHABLE if refused else Seen.FAILED, f"not reachable: {error}")
             raise EngineFailed("The engine could not be reached.", retry=True, code=ErrorCode.NO_ENGINE) from error
         except UpstreamFailed as error:
             self._fleet.saw(engine, Seen.FAILED, str(error))

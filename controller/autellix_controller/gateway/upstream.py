@@ -10,8 +10,12 @@ class UpstreamFailed(Exception):
     """An engine could not be asked, or its answer broke off. The message is one line for logs."""
 
 
-class Unreachable(UpstreamFailed):
-    """No connection could be made: the engine never saw the call."""
+class NotConnected(UpstreamFailed):
+    """No connection was made in time: the engine never saw the call. It may be busy, or gone."""
+
+
+class Unreachable(NotConnected):
+    """Connections are refused: nothing listens there."""
 
 
 class UpstreamAnswer(Protocol):
@@ -59,7 +63,9 @@ class AiohttpUpstream:
             response = await self._session.post(
                 url, data=body, headers=headers, timeout=self._timeout, allow_redirects=False
             )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except aiohttp.ConnectionTimeoutError as error:
+            raise NotConnected(_one_line(error)) from None
+        except aiohttp.ClientConnectorError as error:
             raise Unreachable(_one_line(error)) from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise UpstreamFailed(_one_line(error)) from None
