@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import secrets
+import socket
 import time
 from datetime import UTC, datetime
 
@@ -59,6 +60,8 @@ async def run(settings: Settings) -> None:
                 await kopf.operator(
                     registry=handlers.registry(queue, references),
                     settings=handlers.settings(),
+                    # Left to itself kopf asks for the user's name, and the user of an image need not have one.
+                    identity=socket.gethostname(),  # type: ignore[arg-type]  # its NewType is not public
                     clusterwide=not settings.watch_namespaces,
                     namespaces=settings.watch_namespaces,
                     stop_flag=stop,
