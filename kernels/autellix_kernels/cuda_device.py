@@ -27,6 +27,7 @@ class CudaDevice:
         Raises:
             DriverError: no driver, no such GPU, or one without unified addressing.
         """
+        self.ordinal = ordinal
         self._api = api or CudaApi()
         self._api.call("cuInit", 0)
         device = c_int()

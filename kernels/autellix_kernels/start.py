@@ -27,25 +27,21 @@ def compile_kernels(device: CudaDevice, nvrtc: Nvrtc | None = None) -> MoveKerne
     return MoveKernels(loaded["gather_blocks"], loaded["scatter_blocks"])
 
 
-def open_mover(
-    device: CudaDevice, ordinal: int, layout: BlockLayout, settings: SwapSettings, nvrtc: Nvrtc | None = None
-) -> Mover:
-    """The mover by our kernels; by torch operations, several times slower, where they cannot be compiled. One warning
-    tells why, `SwapStats.mover` that.
+def open_mover(device: CudaDevice, layout: BlockLayout, settings: SwapSettings) -> Mover:
+    """The mover by our kernels, or by torch operations where they cannot be compiled or loaded.
 
-    Args:
-        ordinal: number of the device, as torch knows it.
-        nvrtc: the compiler; by default the one that is found.
+    The reason is in one warning; `SwapStats.mover` keeps saying which it is.
+
+    Raises:
+        DriverError, LayoutError: as `KernelMover`.
     """
     try:
-        return KernelMover(device, layout, compile_kernels(device, nvrtc), thread_blocks=settings.thread_blocks)
+        kernels = compile_kernels(device)
     except (CompileError, DriverError) as error:
         # torch takes seconds to import, and only this path needs it.
         from autellix_kernels.torch_mover import TorchMover, cuda_bytes, on_cuda_stream
 
-        logger.warning(
-            "swap kernels are not available on %s; blocks are moved by torch operations instead, which is slower: %s",
-            device.info.name,
-            error,
-        )
+        ordinal, name = device.ordinal, device.info.name
+        logger.warning("no swap kernels on %s, torch operations move blocks instead: %s", name, error)
         return TorchMover(layout, lambda address, size: cuda_bytes(address, size, ordinal), on_cuda_stream(ordinal))
+    return KernelMover(device, layout, kernels, thread_blocks=settings.thread_blocks)

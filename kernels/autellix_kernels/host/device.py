@@ -61,6 +61,10 @@ class HostDevice:
         """Ends a stall."""
         self._queues.resume(stream)
 
+    def adopt(self, address: int, size: int) -> None:
+        """Counts somebody else's memory, as a KV cache of torch, to the device until `free`; it must stay meanwhile."""
+        self._device_memory.adopt(address, size)
+
     def view(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """The bytes at an address."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

@@ -90,8 +90,8 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 }
 CUresult cuStreamDestroy(CUstream stream) { return drop(stream); }
 CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-  return stream && event && flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+CUresult cuStreamWaitEvent(CUstream, CUevent event, unsigned flags) {
+  return event && flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;  // stream null: the default stream
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
@@ -99,9 +99,9 @@ CUresult cuEventCreate(CUevent* event, unsigned flags) {
   return make(event, std::calloc(1, sizeof(FakeEvent)));
 }
 CUresult cuEventDestroy(CUevent event) { return drop(event); }
-CUresult cuEventRecord(CUevent event, CUstream stream) {
+CUresult cuEventRecord(CUevent event, CUstream) {
   reinterpret_cast<FakeEvent*>(event)->at = std::chrono::steady_clock::now();
-  return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent) { return next_error(); }
 CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }

@@ -141,11 +141,14 @@ def test_time_between_events_is_in_seconds(device: CudaDevice) -> None:
     device.destroy_event(end)
 
 
-def test_a_null_stream_or_a_missing_gpu_is_an_error(device: CudaDevice, driver: Path) -> None:
-    event = device.create_event()
-    with pytest.raises(DriverError, match="cuStreamWaitEvent returned 400"):
-        device.wait(Stream(0), event)
+def test_the_default_stream_can_be_ordered_after(device: CudaDevice) -> None:
+    event, default = device.create_event(), Stream(0)
+    device.record(event, default)
+    device.wait(default, event)
     device.destroy_event(event)
+
+
+def test_a_gpu_that_is_not_there_is_an_error(driver: Path) -> None:
     with pytest.raises(DriverError, match="cuDeviceGet returned 101"):
         CudaDevice(1, CudaApi(str(driver)))
 
@@ -171,7 +174,7 @@ def test_kernels_that_do_not_compile_give_one_warning_with_the_log_and_the_torch
     cache = device.allocate(FRAGMENT * BLOCKS)
     layout = BlockLayout((Region(cache, BLOCKS, FRAGMENT, FRAGMENT),))
     with caplog.at_level(logging.WARNING):
-        mover = open_mover(device, 0, layout, SwapSettings())
+        mover = open_mover(device, layout, SwapSettings())
     assert mover.name == "torch"
     assert len(caplog.records) == 1
     assert "line 7: a reason" in caplog.text
@@ -190,7 +193,7 @@ def test_a_cubin_that_the_driver_refuses_falls_back_too(
     cache = device.allocate(FRAGMENT * BLOCKS)
     layout = BlockLayout((Region(cache, BLOCKS, FRAGMENT, FRAGMENT),))
     with caplog.at_level(logging.WARNING):
-        assert open_mover(device, 0, layout, SwapSettings()).name == "torch"
+        assert open_mover(device, layout, SwapSettings()).name == "torch"
     assert "cuModuleLoadData returned 209" in caplog.text
     device.free(cache)
 
