@@ -36,10 +36,9 @@ class MoveKernels:
 class Mover(Protocol):
     """Moves blocks between the cache and a staging slab, in stream order. Never blocks the caller.
 
-    Staging is `len(blocks) * layout.block_bytes` bytes at a multiple of 16; block `i` of the call lies at `i *
-    layout.block_bytes`. The caller
-    orders the stream after whoever wrote the source and before whoever reads the target, and keeps staging untouched
-    meanwhile.
+    Staging is `len(blocks) * layout.block_bytes` bytes at a multiple of 16; block `i` of the call lies at
+    `i * layout.block_bytes`. The caller orders the stream after whoever wrote the source and before whoever reads the
+    target, and keeps staging untouched meanwhile.
 
     Attributes:
         name: "nvrtc" or "torch"; for logs and metrics.

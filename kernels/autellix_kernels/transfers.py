@@ -26,7 +26,8 @@ class Finished:
     """A transfer that ended: all bytes are where they belong.
 
     Attributes:
-        seconds: time on the device, from when nothing but the lane itself held it back.
+        seconds: time on the device since nothing but the lane itself held it back. A load fetches into staging before
+            what it was ordered after has ended; then it counts from the first fetch.
     """
 
     transfer: Transfer
