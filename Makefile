@@ -9,7 +9,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/autellix
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 PYTEST := .venv/bin/python -m pytest
-SOURCES := wire operator controller engine_image/autellix_engine tests
+SOURCES := wire operator controller engine_image/autellix_engine kernels tests
 
 .PHONY: help
 help: ## list the targets
@@ -17,6 +17,7 @@ help: ## list the targets
 
 include make/python.mk
 include make/kubernetes.mk
+include make/kernels.mk
 
 .PHONY: test test-unit test-integration test-e2e
 test: test-unit test-integration test-e2e ## all tests: unit, integration, end to end

@@ -19,4 +19,4 @@ kubernetes-down: ## end it and remove all it left
 	$(ONENODE) down
 
 kubernetes-shell: ## a shell in its network: kubectl and helm work, names of Services resolve
-	@$(ONENODE) shell
+	@$(ONENODE) shell $(if $(LAB),--lab $(LAB))
