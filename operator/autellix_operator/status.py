@@ -125,7 +125,8 @@ def _part(component: Component, spec: Spec, observed: Observed) -> Verdict:
         return Verdict(False, problem.reason, problem.message)
     if total == 0 or (seen and total == updated):
         return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")
-    return Verdict(False, Reason.UPDATING, f"{updated if seen else 0} of {wanted} {noun}s run the newest template")
+    progress = f"{updated} of {wanted} {noun}s run the newest template" if seen else f"a change of {noun}s is under way"
+    return Verdict(False, Reason.UPDATING, progress)
 
 
 def _conditions(

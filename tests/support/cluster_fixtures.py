@@ -26,14 +26,19 @@ def admin() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def bench(admin: Client, tmp_path: Path) -> Bench:
-    """A namespace of its own for each test."""
+def new_bench(admin: Client, folder: Path) -> Bench:
+    """A namespace of its own."""
     name = f"test-{next(_numbers)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     admin.request("POST", "/api/v1/namespaces", namespace)
-    bench = Bench(admin, name, tmp_path)
+    bench = Bench(admin, name, folder)
     # Pods are refused until their namespace's default service account is there.
     eventually(lambda: bench.get("serviceaccounts", "default"), "the namespace is set up")
     return bench
+
+
+@pytest.fixture
+def bench(admin: Client, tmp_path: Path) -> Bench:
+    """A namespace of its own for each test."""
+    return new_bench(admin, tmp_path)
