@@ -53,7 +53,7 @@ class Engine:
     @property
     def in_rotation(self) -> bool:
         """It may get new calls, and is no outlier."""
-        return self.available and not self.health.outlier
+        return self.available and self.health.well
 
     def serves(self, model: str | None) -> bool:
         """Whether it has the model; None asks for any."""
@@ -71,10 +71,10 @@ class Engine:
         """Takes in what a call or a probe met."""
         before = self.health
         self.health = before.after(seen)
-        self.trouble = trouble if not self.health.reachable or self.health.outlier else ""
-        if (before.reachable, before.outlier) == (self.health.reachable, self.health.outlier):
+        self.trouble = "" if self.health.well else trouble or self.trouble
+        if before.well == self.health.well:
             return
-        if self.in_rotation:
+        if self.health.well:
             log.info("engine in rotation", extra=fields(engine=self.name))
         else:
             log.warning(

@@ -124,8 +124,7 @@ class Fleet:
             except ProbeFailed as error:
                 engine.saw(Seen.UNREACHABLE, str(error))
             engine.probed = True
-            well = engine.health.reachable and not engine.health.outlier
-            pause = (self._probe_seconds if well else _RECOVERY_SECONDS) * self._rng.uniform(0.8, 1.2)
+            pause = (self._probe_seconds if engine.health.well else _RECOVERY_SECONDS) * self._rng.uniform(0.8, 1.2)
             try:
                 await asyncio.wait_for(wake.wait(), pause)
                 await asyncio.sleep(_RECOVERY_SECONDS / 2)  # it has just failed: give it a moment
@@ -140,7 +139,7 @@ class Fleet:
     def saw(self, engine: Engine, seen: Seen, trouble: str = "") -> None:
         """Takes in what a call met, and hurries the next probe if the engine left rotation by it."""
         engine.saw(seen, trouble)
-        if (not engine.health.reachable or engine.health.outlier) and engine.name in self._wake:
+        if not engine.health.well and engine.name in self._wake:
             self._wake[engine.name].set()
 
     def __iter__(self) -> Iterator[Engine]:
@@ -156,7 +155,7 @@ class Fleet:
         Outliers are left out unless nothing else is left: a guess is better than no answer.
         """
         able = [engine for engine in self._engines.values() if engine.available and engine.serves(model)]
-        well = [engine for engine in able if not engine.health.outlier]
+        well = [engine for engine in able if engine.health.well]
         return tuple(EngineView(engine.name, engine.used(now)) for engine in well or able)
 
     @property

@@ -33,6 +33,11 @@ class Health(msgspec.Struct, frozen=True):
         """It answers connections, but its last calls all failed."""
         return self.failures >= OUTLIER_FAILURES
 
+    @property
+    def well(self) -> bool:
+        """Nothing speaks against giving it calls."""
+        return self.reachable and not self.outlier
+
     def after(self, seen: Seen) -> "Health":
         """The health after one more observation.
 

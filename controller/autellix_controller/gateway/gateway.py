@@ -274,7 +274,9 @@ class Gateway:
             reached = False
             refused = isinstance(error, Unreachable)
             self._fleet.saw(engine, Seen.UNREACHABLE if refused else Seen.FAILED, f"not reachable: {error}")
-            raise EngineFailed("The engine could not be reached.", retry=True, code=ErrorCode.NO_ENGINE) from error
+            raise EngineFailed(
+                "The engine could not be reached.", retry=True, code=ErrorCode.NO_ENGINE, retry_after_seconds=2
+            ) from error
         except UpstreamFailed as error:
             self._fleet.saw(engine, Seen.FAILED, str(error))
             raise EngineFailed("The connection to the engine broke.", retry=True) from error

@@ -1,6 +1,7 @@
 """One attempt to serve a call on one engine, from sending it to the last byte for the client."""
 
 import asyncio
+import time
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Attempt:
         self._answer_limit, self._needs_done = answer_limit, needs_done
         self._timer: asyncio.Timeout
         self.first_byte_at: float | None = None
-        """When the first byte of the answer's body came, on the loop's clock."""
+        """When the first byte of the answer's body came, monotonic seconds."""
 
     async def run(self, upstream: Upstream, url: str, body: bytes, headers: list[tuple[str, str]]) -> None:
         """Serves the call. Raises EngineFailed, UpstreamFailed and ClientGone."""
@@ -71,10 +72,9 @@ class Attempt:
 
     async def _chunk(self, answer: UpstreamAnswer) -> bytes:
         chunk = await answer.chunk()
-        now = asyncio.get_running_loop().time()
         if self.first_byte_at is None:
-            self.first_byte_at = now
-        self._timer.reschedule(min(self._ends_at, now + self._deadlines.idle))
+            self.first_byte_at = time.monotonic()
+        self._timer.reschedule(min(self._ends_at, asyncio.get_running_loop().time() + self._deadlines.idle))
         return chunk
 
     async def _whole(self, answer: UpstreamAnswer) -> bytes:

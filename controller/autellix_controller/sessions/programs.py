@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from autellix_controller.background import SingleFlight
 from autellix_controller.errors import ApiError, ErrorCode
-from autellix_controller.sessions.identity import Program, program_of
-from autellix_controller.table.entry import ProgramEntry
+from autellix_controller.sessions.identity import Program
+from autellix_controller.table.entry import ProgramEntry, program_id
 from autellix_controller.table.interface import ProcessTable, TableUnavailable
 
 
@@ -25,7 +25,7 @@ class Programs:
 
     async def open(self, owner: str, session: str) -> ProgramEntry:
         """The program of a session, opened if it is new. Calls that arrive at once open it once."""
-        program = program_of(owner, session, call="").id
+        program = program_id(owner, session)
         entry = self._table.get(program)
         if entry is not None and entry.state == "active":
             return entry
@@ -35,14 +35,14 @@ class Programs:
 
     def get(self, owner: str, session: str) -> ProgramEntry:
         """The program of a session. Raises ApiError 404; a session of another key is not found."""
-        entry = self._table.get(program_of(owner, session, call="").id)
+        entry = self._table.get(program_id(owner, session))
         if entry is None or entry.state != "active":
             raise _not_found(session)
         return entry
 
     def page(self, owner: str, after: str, limit: int) -> Sequence[ProgramEntry]:
         """At most ``limit`` programs of one owner, after the session ``after`` (empty: from the start)."""
-        return self._table.page(owner, program_of(owner, after, call="").id if after else "", limit)
+        return self._table.page(owner, program_id(owner, after) if after else "", limit)
 
     async def end(self, owner: str, session: str) -> None:
         """Ends a session: in the table, then on the engines. Raises ApiError 404 or 503."""

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from autellix_controller.__main__ import main
+from autellix_controller.table.reader import read_programs
 from support.controller_process import ControllerProcess, controller_process
 from support.etcd import Etcd, free_ports, running_etcd
 from support.fake_engine import FakeEngine, fake_engine
@@ -166,3 +167,35 @@ async def test_the_process_table_prints_for_people_and_for_programs(
     await asyncio.to_thread(main, [*arguments, "-o", "json"])
     (described,) = json.loads(capsys.readouterr().out)
     assert (described["id"], described["engine"], described["service_ms"]) == ("agent-1", engine, 100)
+
+
+async def test_traffic_goes_on_while_etcd_is_away(engines: list[FakeEngine], tmp_path: Path) -> None:
+    with running_etcd(tmp_path / "etcd") as own:
+        arguments = [part for engine in engines for part in ("--engine", engine.url)]
+        arguments += ["--table", own.url, "--table-prefix", prefix("away")]
+        with controller_process(tmp_path, free_ports(1)[0], *arguments, ready=False) as replica:
+            await asyncio.to_thread(replica.wait_ready)
+            pinned = await chat(replica, "s1")
+            own.kill()
+            assert await chat(replica, "s1") == pinned
+            await chat(replica, "new")
+
+            async def degraded() -> bool:
+                status, state = await asyncio.to_thread(replica.readiness)
+                return status == 200 and any(line.startswith("process table: ") for line in state["degraded"])
+
+            await agree(degraded)
+            async with aiohttp.ClientSession() as http, http.delete(replica.url + "/v1/sessions/s1") as response:
+                assert response.status == 503
+                assert (await response.json())["error"]["code"] == "table_unavailable"
+            await asyncio.to_thread(own.start)
+
+            async def well() -> bool:
+                return bool((await asyncio.to_thread(replica.readiness))[1]["degraded"] == [])
+
+            await agree(well)
+            replica.terminate()
+            assert await asyncio.to_thread(replica.process.wait, 40) == 0
+            found = {entry.session: entry for entry in await read_programs(own.url, prefix("away"))}
+            assert found["s1"].engine == pinned
+            assert (found["s1"].calls, found["new"].calls) == (2, 1)
