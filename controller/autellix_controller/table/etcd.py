@@ -1,6 +1,7 @@
 """The process table in etcd: many controller replicas, one truth."""
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -87,12 +88,13 @@ class EtcdTable:
         try:
             async with asyncio.timeout(self._timings.close):
                 await self.flush()
-                await self._registry.leave()
-        except (TimeoutError, TableUnavailable, StoreAway) as error:
+        except (TimeoutError, TableUnavailable) as error:
             _log.warning("closing the process table with %d programs not written: %s", self._mirror.pending, error)
         finally:
             await cancel(*self._tasks)
-            await self._leases.close()
+            # With the store away, the registration expires by itself.
+            with contextlib.suppress(StoreAway):
+                await self._registry.leave()
             await self._members.close()
 
     def get(self, program: str) -> ProgramEntry | None:

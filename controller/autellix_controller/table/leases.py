@@ -1,11 +1,11 @@
 """Expiry without a keep-alive for each program: leases shared by all programs written in one stretch of time."""
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Final
 
-from autellix_controller.table.store import EtcdStore, StoreAway
+from autellix_controller.background import SingleFlight
+from autellix_controller.table.store import EtcdStore
 
 _BUCKETS_PER_TIMEOUT: Final = 10
 _MAX_BUCKET_SECONDS: Final = 60.0
@@ -27,8 +27,9 @@ class ExpiryLeases:
         seconds = min(_MAX_BUCKET_SECONDS, max(_MIN_BUCKET_SECONDS, session_timeout_seconds / _BUCKETS_PER_TIMEOUT))
         self.bucket_seconds: Final = seconds
         self.ttl_seconds: Final = math.ceil(session_timeout_seconds + 2 * seconds)
-        self._bucket = -1
-        self._grant: asyncio.Task[int] | None = None
+        self._held: tuple[int, int] | None = None
+        """The newest bucket and its lease."""
+        self._granting: SingleFlight[int, int] = SingleFlight()
 
     def bucket(self, time_ms: int) -> int:
         """Number of the bucket that a time falls into."""
@@ -37,28 +38,12 @@ class ExpiryLeases:
     async def current(self) -> int:
         """Lease of the present bucket, granted at the first need; many callers share one grant. Raises StoreAway."""
         bucket = self.bucket(self._clock_ms())
-        failed = self._grant is not None and self._grant.done() and not _succeeded(self._grant)
-        if self._grant is None or failed or bucket != self._bucket:
-            self._bucket = bucket
-            self._grant = asyncio.create_task(self._store.grant(self.ttl_seconds), name="grant expiry lease")
-        return await asyncio.shield(self._grant)
+        if self._held is None or self._held[0] != bucket:
+            lease = await self._granting.run(bucket, lambda: self._store.grant(self.ttl_seconds))
+            self._held = (bucket, lease)
+        return self._held[1]
 
     def forget(self, lease: int) -> None:
         """The store does not know this lease (any more): the next write needs another."""
-        if self._grant is not None and self._grant.done() and _succeeded(self._grant) and self._grant.result() == lease:
-            self._grant = None
-
-    async def close(self) -> None:
-        """Stops a grant under way."""
-        if self._grant is not None:
-            self._grant.cancel()
-            await asyncio.gather(self._grant, return_exceptions=True)
-
-
-def _succeeded(grant: asyncio.Task[int]) -> bool:
-    if grant.cancelled():
-        return False
-    error = grant.exception()
-    if error is not None and not isinstance(error, StoreAway):
-        raise error
-    return error is None
+        if self._held is not None and self._held[1] == lease:
+            self._held = None

@@ -115,10 +115,11 @@ class Writer:
 
     async def _write(self, programs: Sequence[str]) -> list[str]:
         """One transaction; returns what has to be tried again."""
+        lease = await self._leases.current()
+        # No await from here to the swap: a change and the revision that it was joined with belong together.
         changes = [(program, change) for program in programs if (change := self._mirror.change(program)) is not None]
         if not changes:
             return []
-        lease = await self._leases.current()
         try:
             revision, outcomes = await self._store.swap([self._swap(change, lease) for _, change in changes])
         except LeaseGone:
