@@ -93,7 +93,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="t
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap", tag_field="type"):
-    """Records that the reader asked for and will not get."""
+    """Records that the reader asked for and will not get.
+
+    With ``restart`` they are of the former incarnation, and how many there were is unknown: ``last`` is ``first`` - 1.
+    """
 
     reason: Literal["overrun", "restart", "dropped"]
     first: int

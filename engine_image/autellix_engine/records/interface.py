@@ -28,8 +28,10 @@ class RecordPublisher(Protocol):
         """Hands over the record of a call that ended."""
 
     def report(self, load: LoadReport, state: Mapping[str, object]) -> None:
-        """Hands over a load report and the bounded state dump behind ``/autellix/v1/state``; only the newest is
-        kept."""
+        """Hands over a load report and the bounded state dump behind ``/autellix/v1/state``; only the newest is kept.
+
+        It has to be called when the engine runs empty, too: draining and routing go by the last report.
+        """
 
     def ended_programs(self) -> Sequence[str]:
         """Programs that the API was told to forget since the last call."""
