@@ -45,6 +45,7 @@ def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain_seconds) + _CLOSE_SECONDS,

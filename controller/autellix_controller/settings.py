@@ -202,8 +202,8 @@ def add_arguments(parser: argparse.ArgumentParser, model: type[TableSettings]) -
         "--config", metavar="FILE", default=argparse.SUPPRESS, help=f"YAML file with settings [{ENV_PREFIX}CONFIG]"
     )
     for name, field in model.model_fields.items():
-        default = field.get_default()
-        shown = f", default {default}" if default not in (None, (), False) else ""
+        default = None if field.default_factory else field.default
+        shown = "" if default is None or default is False or default == () else f", default {default}"
         options: dict[str, Any] = {
             "dest": name,
             "default": argparse.SUPPRESS,

@@ -89,20 +89,18 @@ class Exchange:
     async def send(self, chunk: bytes) -> None:
         """Sends a piece; waits while the client is slower than we are."""
         self._last = chunk[-4:]
-        self.sending = True
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        self.sending = False
+        await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end_stream(self) -> None:
         """Ends an answer that came in pieces."""
         self._finished = True
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._put({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Sends a whole answer."""
         await self._begin(status, [*headers, (b"content-length", str(len(body)).encode())])
         self._finished = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._put({"type": "http.response.body", "body": body, "more_body": False})
 
     async def fail(self, error: ApiError) -> None:
         """Ends the exchange with an error: as the answer, or as the last event of a stream that has begun.
@@ -119,7 +117,12 @@ class Exchange:
 
     async def _begin(self, status: int, headers: Headers) -> None:
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.receipt]})
+        await self._put({"type": "http.response.start", "status": status, "headers": [*headers, *self.receipt]})
+
+    async def _put(self, message: Message) -> None:
+        self.sending = True
+        await self._send(message)
+        self.sending = False
 
 
 def _error_event(error: ApiError, path: str) -> bytes:

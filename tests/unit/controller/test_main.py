@@ -29,6 +29,8 @@ def test_help_describes_every_setting(capsys: pytest.CaptureFixture[str]) -> Non
         assert f"--{name.replace('_', '-')}" in text
         assert f"[AUTELLIX_CONTROLLER_{name.upper()}" in text
         assert str(field.description) in text
+    assert "Undefined" not in text
+    assert "[AUTELLIX_CONTROLLER_LOCALITY_THRESHOLD_TOKENS, default 0]" in text
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("empty session", {"headers": {"x-autellix-session": ""}}, 400, "invalid_request"),
     ("long session", {"headers": {"x-autellix-session": "x" * 257}}, 400, "invalid_request"),
     ("blank in session", {"headers": {"x-autellix-session": "a b"}}, 400, "invalid_request"),
-    ("odd session", {"headers": {"x-autellix-session": "caf\u00e9"}}, 400, "invalid_request"),
+    ("odd session", {"headers": {"x-autellix-session": "\u00e9t\u00e9"}}, 400, "invalid_request"),
     ("odd thread", {"headers": {"x-autellix-thread": "a b"}}, 400, "invalid_request"),
 ]
 

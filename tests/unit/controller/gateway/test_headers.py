@@ -5,8 +5,8 @@ from autellix_controller.gateway.headers import to_client, to_engine
 
 
 def test_unknown_headers_pass_to_the_engine() -> None:
-    passed = to_engine([(b"x-custom", b"caf\xc3\xa9"), (b"traceparent", b"00-1")], request_id="r", key=None)
-    assert ("x-custom", "caf\u00e9") in passed
+    passed = to_engine([(b"x-custom", b"\xc3\xa9t\xc3\xa9"), (b"traceparent", b"00-1")], request_id="r", key=None)
+    assert ("x-custom", "\u00e9t\u00e9") in passed
     assert ("traceparent", "00-1") in passed
 
 
