@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.datastructures import State
 
 from autellix_engine.api.metrics import EngineMetrics
@@ -34,12 +34,17 @@ class EngineNotPrepared(RuntimeError):
 
 
 class AutellixEndpoints:
-    """The plugin, as vLLM's ``EndpointPlugin`` protocol wants it."""
+    """The plugin, as vLLM's ``EndpointPlugin`` protocol wants it.
+
+    ``registry`` takes the metrics; the default is the one that vLLM's ``/metrics`` shows.
+    """
 
     name = "autellix"
     required_tasks = None
 
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._registry = registry
+        self._receiver: ChannelReceiver | None = None
         self._receiving: asyncio.Task[None] | None = None
 
     def attach_router(self, app: FastAPI) -> None:
@@ -52,8 +57,8 @@ class AutellixEndpoints:
         if engine_client is None or not socket:
             raise EngineNotPrepared("Start the engine by: python3 -m autellix_engine serve")
         settings = handover.scheduling_settings(engine_client.vllm_config.additional_config)
-        hub = RecordHub(settings.policy, EngineMetrics(REGISTRY))
-        receiver = ChannelReceiver(socket, hub)
+        hub = RecordHub(settings.policy, EngineMetrics(self._registry))
+        self._receiver = receiver = ChannelReceiver(socket, hub)
         atexit.register(_clean_up, Path(socket))  # vLLM gives a plugin no hook for the end
         self._receiving = asyncio.create_task(receiver.run(), name="autellix-records")
         self._receiving.add_done_callback(_log_end)
@@ -61,11 +66,18 @@ class AutellixEndpoints:
             async with asyncio.timeout(ANNOUNCEMENT_SECONDS):
                 await hub.announced.wait()
         except TimeoutError:
+            self.close()
             raise EngineNotPrepared(
                 f"The scheduler has not announced itself within {ANNOUNCEMENT_SECONDS:g} s: "
                 "is --scheduler-cls autellix_engine.scheduler.ProgramScheduler?"
             ) from None
         state.autellix = EngineApi(hub, receiver.end_program, stopping=lambda: bool(state.server.should_exit))
+
+    def close(self) -> None:
+        """Closes the record channel. vLLM never asks for it: there the channel lives as long as the process."""
+        if self._receiving is not None and self._receiver is not None:
+            self._receiving.cancel()
+            self._receiver.close()
 
 
 def _clean_up(socket: Path) -> None:
