@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from autellix_operator.api.names import Key
@@ -197,7 +197,8 @@ damage = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=30)
+# Not shrunk: examples are small as they are, and shrinking would take minutes.
+@settings(deadline=None, max_examples=30, phases=[Phase.reuse, Phase.generate])
 @given(before=specs, after=specs, damages=damage, failures=st.lists(st.integers(0, 40), max_size=3))
 async def test_from_any_state_reconciles_lead_to_the_one_that_is_wanted(
     before: Json, after: Json, damages: Json, failures: list[int]
