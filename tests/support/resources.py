@@ -49,7 +49,7 @@ def autellix_cluster(
             },
             "scheduling": {"policy": policy},
             "controller": {"replicas": controllers, **controller},
-            "processTable": {"etcd": {"managed": {"storage": {"size": "64Mi"}}}},
+            "processTable": {"etcd": {"managed": {"storage": {"size": "512Mi"}}}},
         },
     }
 
