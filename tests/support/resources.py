@@ -49,7 +49,6 @@ def autellix_cluster(
             },
             "scheduling": {"policy": policy},
             "controller": {"replicas": controllers, **controller},
-            "processTable": {"etcd": {"managed": {"storage": {"size": "512Mi"}}}},
         },
     }
 
