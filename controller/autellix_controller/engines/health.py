@@ -42,7 +42,8 @@ class Health(msgspec.Struct, frozen=True):
         """The health after one more observation.
 
         Failed calls count in a row. Being unreachable counts at once, since the next call would only wait for the same
-        refusal. Only a probe brings an engine back: an answer that was already on its way proves nothing.
+        refusal. Only a probe brings an engine back: an answer that was already on its way proves nothing. A probe is
+        no call either: an outlier comes back on trial, and its next failed call takes it out again.
         """
         match seen:
             case Seen.ANSWERED:
@@ -52,4 +53,4 @@ class Health(msgspec.Struct, frozen=True):
             case Seen.UNREACHABLE:
                 return msgspec.structs.replace(self, reachable=False)
             case Seen.PROBED:
-                return Health(reachable=True)
+                return Health(reachable=True, failures=min(self.failures, OUTLIER_FAILURES - 1))

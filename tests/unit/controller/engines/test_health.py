@@ -34,7 +34,14 @@ def test_only_a_probe_brings_an_engine_back(what: list[Seen]) -> None:
     outlier = seen(WELL, *[Seen.FAILED] * OUTLIER_FAILURES)
     assert seen(outlier, *what).outlier
     assert not seen(WELL, Seen.UNREACHABLE, *what).reachable
-    assert seen(outlier, *what, Seen.PROBED) == WELL
+    assert seen(outlier, *what, Seen.PROBED).well
+
+
+def test_an_outlier_comes_back_on_trial() -> None:
+    back = seen(WELL, *[Seen.FAILED] * OUTLIER_FAILURES, Seen.PROBED)
+    assert back.well
+    assert back.after(Seen.FAILED).outlier
+    assert back.after(Seen.ANSWERED) == WELL
 
 
 @pytest.mark.parametrize(
