@@ -8,7 +8,7 @@ so requests that give way for a better call are preempted here, before each step
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import vllm
@@ -21,7 +21,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from autellix_engine.launcher.handover import scheduling_settings
-from autellix_engine.policy import Cadence, CallState, Core, snapshot
+from autellix_engine.policy import Cadence, Call, CallState, Core, snapshot
 from autellix_engine.records.channel import make_publisher
 from autellix_engine.records.interface import RecordPublisher
 from autellix_engine.scheduler.compatibility import check_version
@@ -63,7 +63,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         self._contexts = ContextReader()
         self._ledger = Ledger()
         self._steps = StepClock()
-        self._draining: set[Request] = set()  # preempted with output in flight: cannot resume before it is here
+        self._unready: set[Request] = set()  # cannot run for now, for a reason that vLLM has not noticed yet
         self._taken: dict[str, Request] = {}
         self._reported_at = float("-inf")
         self._reported_busy = False
@@ -89,8 +89,10 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             service_ms=context.service_ms if context else 0.0,
             path_ms=context.path_ms if context else 0.0,
             wait_ms=context.wait_ms if context else 0.0,
-            ready=not self._is_blocked_waiting_status(request.status),
+            ready=self._can_run(request),
         )
+        if not call.ready:
+            self._unready.add(request)
         request.priority = call.level  # whatever a client asked for: priority belongs to the scheduler
         self._ledger.open(request, context)
         self._cadence.arrived()
@@ -102,9 +104,13 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         for program in self.publisher.ended_programs():
             self.core.end_program(program)
         self._update_readiness(now)
+        prefill_cap = configured_cap = self.scheduler_config.long_prefill_token_threshold
         if self._pause_state == PauseState.UNPAUSED and self._cadence.due():
-            self._make_room(now)
+            admissions = self._make_room(now)
+            prefill_cap = self._prefill_cap(admissions)
+        self.scheduler_config.long_prefill_token_threshold = prefill_cap
         output = super().schedule(throttle_prefills)
+        self.scheduler_config.long_prefill_token_threshold = configured_cap
         self.waiting.withheld = frozenset()
         for request in self._taken.values():
             self.core.start(request.request_id, now)
@@ -156,9 +162,9 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             self.core.preempt(key, now, for_memory=True)
         self._ledger.preempted(request)
         super()._preempt_request(request, timestamp, drop_stale_output=drop_stale_output)
-        if not self._can_run(request):
+        if not self._can_run(request):  # its output is still in flight
             self.core.set_ready(key, False, now)
-            self._draining.add(request)
+            self._unready.add(request)
 
     def _free_request(
         self, request: Request, delay_free_blocks: bool = False
@@ -172,7 +178,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         end = self.core.end(
             key, now, prompt_tokens=request.num_prompt_tokens, generated_tokens=request.num_output_tokens
         )
-        self._draining.discard(request)
+        self._unready.discard(request)
         self._cadence.finished()
         self.publisher.publish(self._ledger.close(request, end, self.publisher))
         return parameters
@@ -182,8 +188,11 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
     def _now(self) -> float:
         return self._clock() * 1000
 
-    def _make_room(self, now: float) -> None:
-        """Asks the core for a decision and carries out its first half; the base admits in the core's order."""
+    def _make_room(self, now: float) -> tuple[Call, ...]:
+        """Asks the core for a decision and carries out its first half; the base admits in the core's order.
+
+        Returns the calls that should be admitted now.
+        """
         free_slots = self.max_num_active_reqs - len(self.running) - self.num_waiting_for_streaming_input
         plan = self.core.plan(now, free_slots, MemoryForecast(self.kv_cache_manager, self.requests).fits)
         for call in plan.victims:
@@ -191,16 +200,33 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             self.core.preempt(call.key, now)
             self.running.remove(request)
             self._preempt_request(request, now / 1000, drop_stale_output=self.requires_kv_delivery)
-            # Should it resume in this very step, the worker must not take it for one that it still knows.
-            self.prev_step_scheduled_req_ids.discard(call.key)
+        # They do not resume in this very step: not in their own slots, should the better call not be admitted, and not
+        # before the worker has heard that they lost them.
         self.waiting.withheld = frozenset(call.key for call in plan.victims)
+        return plan.admissions
+
+    def _prefill_cap(self, admissions: Sequence[Call]) -> int:
+        """Most tokens of one prompt in this step; 0: no limit.
+
+        The base gives a step's tokens to running calls first. So that a long prompt of a worse call, which takes all
+        of them for many steps, does not hold up a better one that has a slot, the step leaves tokens for it: what it
+        needs, and at most half.
+        """
+        configured: int = self.scheduler_config.long_prefill_token_threshold
+        prefilling = [request for request in self.running if request.is_prefill_chunk]
+        if not admissions or all(request.priority <= admissions[0].level for request in prefilling):
+            return configured
+        needed = sum(self.requests[call.key].num_tokens for call in admissions)
+        tokens = self.max_num_scheduled_tokens - (len(self.running) - len(prefilling))
+        cap: int = max(1, max(tokens // 2, tokens - needed) // len(prefilling))
+        return min(cap, configured) if configured else cap
 
     def _update_readiness(self, now: float) -> None:
         """Looks at the requests that could not run when last seen; few, and only those."""
-        for request in (*self.deferred_waiting, *self._draining):
+        for request in (*self.deferred_waiting, *self._unready):
             ready = self._can_run(request)
             if ready:
-                self._draining.discard(request)
+                self._unready.discard(request)
                 if not self.core.call(request.request_id).ready:
                     self._cadence.arrived()
             self.core.set_ready(request.request_id, ready, now)

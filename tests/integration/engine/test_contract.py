@@ -27,7 +27,6 @@ from support.model_free import make_request, make_scheduler, vllm_config
         (AsyncScheduler, "_enqueue_waiting_request", ["self", "request"]),
         (AsyncScheduler, "_preempt_request", ["self", "request", "timestamp", "drop_stale_output"]),
         (AsyncScheduler, "_free_request", ["self", "request", "delay_free_blocks"]),
-        (AsyncScheduler, "_is_blocked_waiting_status", ["status"]),
         (KVCacheManager, "get_computed_blocks", ["self", "request"]),
         (KVCacheManager, "get_blocks", ["self", "request_id"]),
         (
@@ -73,8 +72,8 @@ def test_the_scheduler_has_the_attributes_that_are_used() -> None:
     scheduler = make_scheduler(AsyncScheduler, vllm_config())
     names = (
         "vllm_config requests running waiting kv_holding_waiting deferred_waiting policy max_num_active_reqs "
-        "num_waiting_for_streaming_input kv_cache_manager requires_kv_delivery prev_step_scheduled_req_ids "
-        "finished_recving_kv_req_ids lora_config _pause_state"
+        "num_waiting_for_streaming_input kv_cache_manager requires_kv_delivery "
+        "finished_recving_kv_req_ids lora_config _pause_state scheduler_config max_num_scheduled_tokens"
     )
     assert [name for name in names.split() if not hasattr(scheduler, name)] == []
     manager = scheduler.kv_cache_manager
@@ -88,7 +87,7 @@ def test_a_request_has_the_attributes_that_are_used() -> None:
     names = (
         "request_id status priority arrival_time sampling_params pooling_params num_computed_tokens num_prompt_tokens "
         "num_output_tokens num_tokens num_in_flight_tokens num_stale_output_tokens drop_stale_output lora_request "
-        "structured_output_request"
+        "structured_output_request is_prefill_chunk"
     )
     request = make_request("a")
     assert [name for name in names.split() if not hasattr(request, name)] == []
@@ -116,6 +115,7 @@ def test_the_base_does_what_ours_builds_on() -> None:
     schedule, preempt = inspect.getsource(Scheduler.schedule), inspect.getsource(Scheduler._preempt_request)
     assert "key=lambda r: (r.priority, r.arrival_time)" in schedule, "victims of memory: worst level, latest"
     assert "request_queue = self.kv_holding_waiting" in schedule, "one queue is drained before the other"
+    assert "self.scheduler_config.long_prefill_token_threshold" in schedule, "read in every step"
     assert "if not preempted_reqs and" in schedule, "nothing is admitted in a step that ran out of memory"
     assert "self.waiting.prepend_request(request)" in preempt, "a preempted request comes back through the queue"
     assert "self.running" not in preempt, "the caller removes it from the running ones"

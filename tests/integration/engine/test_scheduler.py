@@ -14,7 +14,6 @@ from vllm.v1.request import Request, RequestStatus
 from autellix_engine.policy import InvalidSettings
 from autellix_engine.scheduler import ProgramScheduler
 from autellix_engine.scheduler.compatibility import UnsupportedVllm
-from autellix_engine.scheduler.memory import MemoryForecast
 from autellix_wire.context import ProgramContext
 from support.model_free import Driver, make_request, make_scheduler, vllm_config
 
@@ -82,15 +81,24 @@ def test_under_fcfs_nobody_gives_way(make):
 
 
 def test_a_victim_does_not_take_its_own_slot_back_in_the_same_step(make, monkeypatch):
-    """The better call turns out not to fit: the slot stays free for this step."""
-    bench = make(blocks=14, scheduling=LEVELS)
-    bench.add(long("a"), long("b"))
+    """The better call turns out not to be admissible: the slot stays free for this step."""
+    bench = make(scheduling=LEVELS)
+    adapters = LoRARequest("one", 1, "/nowhere"), LoRARequest("two", 2, "/nowhere")
+    for name in ("a", "b"):
+        request = long(name)
+        request.lora_request = adapters[0]
+        bench.add(request)
     bench.steps(3)
-    monkeypatch.setattr(MemoryForecast, "fits", lambda self, call, victims: True)
-    bench.add(short(prompt=200))
+    bench.scheduler.lora_config = type("LoRA", (), {"max_loras": 1})()
+    monkeypatch.setattr(ProgramScheduler, "_can_run", lambda self, request: True)
+    better = short()
+    better.lora_request = adapters[1]
+    bench.add(better)
     bench.steps(1)
     assert bench.core.counts["preemptions_policy"] == 1
     assert bench.driver.ran[-1] == {"a"}
+    bench.steps(1)
+    assert bench.driver.ran[-1] == {"a", "b"}
 
 
 def test_nobody_gives_way_to_a_call_that_would_not_fit_anyway(make):
@@ -159,7 +167,6 @@ def test_the_worker_takes_a_preempted_call_for_one_it_no_longer_knows(make):
     bench.add(short(output=1))
     output = bench.driver.step()
     assert "a" in output.preempted_req_ids
-    assert "a" not in bench.scheduler.prev_step_scheduled_req_ids
     output = bench.driver.step()
     assert output.scheduled_cached_reqs.resumed_req_ids == {"a"}
     assert "a" in output.scheduled_cached_reqs.all_token_ids
@@ -204,6 +211,28 @@ def test_an_arrival_is_decided_on_at_once_even_with_a_long_period(make):
     bench.add(short())
     bench.steps(1)
     assert "short" in bench.driver.ran[-1]
+
+
+def test_a_long_prompt_of_a_worse_call_does_not_hold_up_a_better_one(make, depth):
+    """It takes all tokens of a step, for ten steps."""
+    bench = make(depth=depth, token_budget=100, scheduling=LEVELS)
+    bench.add(make_request("huge", prompt=1_000, output=3, context=program("huge", service_ms=5_000.0)))
+    bench.steps(2)
+    bench.add(short(prompt=30))
+    output = bench.driver.step()
+    assert output.num_scheduled_tokens == {"huge": 70, "short": 30}
+    bench.run()
+    assert_complete(bench.driver, "huge", 1_000, 3)
+    assert_complete(bench.driver, "short", 30, 4)
+    assert bench.core.counts["preemptions_policy"] == 0
+
+
+def test_a_long_prompt_of_an_equal_call_is_left_alone(make):
+    bench = make(token_budget=100, scheduling=LEVELS)
+    bench.add(short("first", prompt=1_000))
+    bench.steps(2)
+    bench.add(short(prompt=30))
+    assert bench.driver.step().num_scheduled_tokens == {"first": 100}
 
 
 # ---- order
@@ -354,10 +383,8 @@ def test_nobody_gives_way_to_a_call_whose_adapter_has_no_room(make):
     other = short("other")
     other.lora_request = adapters[1]
     bench.add(other)
-    bench.steps(1)  # it is only now found out that it has to wait
-    preempted = bench.core.counts["preemptions_policy"]
     bench.steps(5)
-    assert bench.core.counts["preemptions_policy"] == preempted
+    assert bench.core.counts["preemptions_policy"] == 0
     bench.run()
     assert_complete(bench.driver, "other", 8, 4)
 

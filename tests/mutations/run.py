@@ -1,0 +1,260 @@
+"""Checks that the engine's tests notice faults: puts each of a list of faults into a copy of the code and runs them.
+
+    python tests/mutations/run.py            # all faults, a few minutes
+    python tests/mutations/run.py promotion  # those whose name contains the word
+
+Exits with 1 if a fault goes unnoticed, or if the code no longer has the line that a fault replaces.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICY = ("tests/unit/engine/policy",)
+SCHEDULER = ("tests/integration/engine/test_scheduler.py", "tests/integration/engine/test_kv_loads.py")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line of the code replaced by a wrong one."""
+
+    name: str
+    file: str
+    line: str
+    wrong: str
+    tests: tuple[str, ...] = POLICY
+
+
+FAULTS = (
+    Fault(
+        "no demotion",
+        "policy/core.py",
+        "            if call.quantum_used >= self._quanta[call.level]:",
+        "            if False:",
+    ),
+    Fault(
+        "a quantum lasts one charge too long",
+        "policy/core.py",
+        "            if call.quantum_used >= self._quanta[call.level]:",
+        "            if call.quantum_used > self._quanta[call.level]:",
+    ),
+    Fault(
+        "a bound belongs to the lower level",
+        "policy/core.py",
+        "bisect_right(self._bounds,",
+        "bisect_left(self._bounds,",
+    ),
+    Fault(
+        "no floor under the service",
+        "policy/starvation.py",
+        "max(self._floor_ms, self._policy.service_ms(program))",
+        "self._policy.service_ms(program)",
+    ),
+    Fault("no promotion", "policy/core.py", "is not None and starving[0] <= now:", "is not None and False:"),
+    Fault("promotion a moment late", "policy/core.py", "starving[0] <= now:", "starving[0] < now:"),
+    Fault(
+        "promotion loses accounting",
+        "policy/core.py",
+        "call.wait = call.service = call.quantum_used = 0.0",
+        "call.wait = call.service = call.quantum_used = call.total_service = 0.0",
+    ),
+    Fault(
+        "promotion resets nothing",
+        "policy/core.py",
+        "            call.wait = call.service = call.quantum_used = 0.0\n",
+        "",
+    ),
+    Fault("promoted calls stand last", "policy/core.py", "self._next_order() + _PROMOTED_FIRST", "self._next_order()"),
+    Fault(
+        "the program's wait does not count",
+        "policy/starvation.py",
+        " - self._policy.wait_ms(program)",
+        "",
+    ),
+    Fault(
+        "a program's figures change and nobody takes note",
+        "policy/core.py",
+        "        self._programs.leave(program, now)\n        self._starvation.refresh(program)\n",
+        "        self._programs.leave(program, now)\n",
+    ),
+    Fault(
+        "an equal level makes calls give way",
+        "policy/core.py",
+        "candidate.level <= call.level:",
+        "candidate.level < call.level:",
+    ),
+    Fault(
+        "the best give way first", "policy/core.py", "for call in reversed(self._running)", "for call in self._running"
+    ),
+    Fault(
+        "no minimum run",
+        "policy/core.py",
+        "return call.preemptions > 0 and call.turn_service < self.settings.min_run_ms",
+        "return False",
+    ),
+    Fault(
+        "no limit on preemptions",
+        "policy/core.py",
+        "            self.settings.max_preemptions_per_step,\n        )",
+        "            None,\n        )",
+    ),
+    Fault(
+        "somebody gives way in vain",
+        "policy/core.py",
+        "                    return Plan(tuple(admissions), tuple(victims))",
+        "                    return Plan(tuple(admissions), tuple([*victims, *leaving]))",
+    ),
+    Fault(
+        "a call that is not ready is admitted",
+        "policy/core.py",
+        "            if not call.ready:\n",
+        "            if False:\n",
+    ),
+    Fault(
+        "a preempted call loses its place",
+        "policy/core.py",
+        "        self._calls[key].preemptions += 1\n",
+        "        self._calls[key].preemptions += 1\n"
+        "        self._dequeue(self._calls[key])\n"
+        "        self._calls[key].order = self._next_order()\n"
+        "        self._enqueue(self._calls[key])\n",
+    ),
+    Fault(
+        "a path is a sum",
+        "policy/core.py",
+        "program.path_ms = max(program.path_ms, call.path_before + call.total_service)",
+        "program.path_ms += call.total_service",
+    ),
+    Fault(
+        "only service since the promotion counts",
+        "policy/core.py",
+        "program.own_ms += call.total_service",
+        "program.own_ms += call.service",
+    ),
+    Fault(
+        "service is counted twice",
+        "policy/programs.py",
+        "max(self.elsewhere_ms, service_ms - self.own_ms)",
+        "max(self.elsewhere_ms, service_ms)",
+    ),
+    Fault(
+        "brought service hides the newest of our own",
+        "policy/programs.py",
+        "return self.own_ms + self.elsewhere_ms",
+        "return max(self.own_ms, self.elsewhere_ms)",
+    ),
+    Fault(
+        "the table forgets the newest",
+        "policy/programs.py",
+        "            self._idle.popitem(last=False)\n            self.evicted += 1",
+        "            self._idle.popitem(last=True)\n            self.evicted += 1",
+    ),
+    Fault("the table has no limit", "policy/programs.py", "> self._limit:", "> 10**9:"),
+    Fault(
+        "plas orders by the path",
+        "policy/policies.py",
+        "        return program.service_ms\n",
+        "        return program.path_ms\n",
+    ),
+    Fault(
+        "a client's priority counts",
+        "scheduler/program_scheduler.py",
+        "        self.policy = SchedulingPolicy.PRIORITY\n",
+        "",
+        SCHEDULER,
+    ),
+    Fault(
+        "a victim may take its slot back",
+        "scheduler/program_scheduler.py",
+        "frozenset(call.key for call in plan.victims)",
+        "frozenset()",
+        SCHEDULER,
+    ),
+    Fault(
+        "a loaded call goes before a better one",
+        "scheduler/program_scheduler.py",
+        "        other = self.waiting.first()\n",
+        "        other = None\n",
+        SCHEDULER,
+    ),
+    Fault(
+        "a step in flight is not charged on abort",
+        "scheduler/program_scheduler.py",
+        "        if request.num_in_flight_tokens > 0:",
+        "        if False:",
+        SCHEDULER,
+    ),
+    Fault(
+        "overlapping steps are charged twice",
+        "scheduler/steps.py",
+        "                elapsed = max(0.0, now - max(since, self._last_end))",
+        "                elapsed = max(0.0, now - since)",
+        SCHEDULER,
+    ),
+    Fault(
+        "a grammar that is not ready counts as ready",
+        "scheduler/program_scheduler.py",
+        "return grammar is not None and not isinstance(grammar, Exception)",
+        "return True",
+        SCHEDULER,
+    ),
+    Fault(
+        "a session's turn ends without a pause",
+        "scheduler/program_scheduler.py",
+        "            self.core.set_ready(key, self._can_run(request), now)\n",
+        "            self.core.set_ready(key, True, now)\n",
+        SCHEDULER,
+    ),
+)
+
+
+def noticed(fault: Fault) -> bool:
+    """Whether a test fails once the fault is in. Raises LookupError if the code has not got the line."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "autellix_engine"
+        shutil.copytree(
+            ROOT / "engine_image" / "autellix_engine", package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        file = package / fault.file
+        text = file.read_text()
+        if fault.line not in text:
+            raise LookupError(f"{fault.file} no longer has the line of {fault.name!r}")
+        file.write_text(text.replace(fault.line, fault.wrong, 1))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+        result = subprocess.run(
+            [*command, *fault.tests],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": folder, "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis"},
+            capture_output=True,
+            text=True,
+        )
+    if result.returncode not in (0, 1):  # neither passed nor failed: the tests did not run
+        raise RuntimeError(f"{fault.name}: pytest ended with {result.returncode}\n{result.stdout}{result.stderr}")
+    return result.returncode == 1
+
+
+def main() -> int:
+    for tests in (POLICY, SCHEDULER):
+        if noticed(Fault("nothing at all", "__init__.py", "", "", tests)):
+            print(f"{' '.join(tests)}: red without any fault")
+            return 1
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    faults = [fault for fault in FAULTS if word in fault.name]
+    unnoticed = 0
+    for fault in faults:
+        begin = time.monotonic()
+        seen = noticed(fault)
+        unnoticed += not seen
+        print(f"{'noticed  ' if seen else 'UNNOTICED'} {time.monotonic() - begin:5.1f} s  {fault.name}", flush=True)
+    print(f"{len(faults) - unnoticed} of {len(faults)} faults noticed")
+    return 1 if unnoticed or not faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
