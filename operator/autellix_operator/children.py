@@ -43,7 +43,7 @@ class Children:
         return cls(applier, cluster, found)
 
     def all(self, resource: Resource) -> list[Object]:
-        """The children of one kind, others' that carry our labels left out only where we would change them."""
+        """The objects of one kind that carry our labels."""
         return list(self._found[resource].values())
 
     async def find(self, resource: Resource, name: str) -> Object | None:
