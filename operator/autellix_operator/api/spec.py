@@ -22,7 +22,7 @@ PLURAL: Final = "autellixclusters"
 #: Names of pods and of their revisions are made from the cluster's name and may have 63 characters.
 MAX_NAME_LENGTH: Final = 40
 
-#: Arguments of `vllm serve` that other fields of the spec or the system itself set.
+#: Arguments of the engine that other fields of the spec or the system itself set, or that break what it relies on.
 RESERVED_ARGUMENTS: Final = (
     "--model",
     "--served-model-name",
@@ -31,10 +31,15 @@ RESERVED_ARGUMENTS: Final = (
     "--port",
     "--uds",
     "--root-path",
-    "--ssl-keyfile",
-    "--ssl-certfile",
+    "--enable-ssl-refresh",
+    "--grpc",
+    "--grpc-port",
+    "--omni",
     "--config",
     "--headless",
+    "--api-server-count",
+    "-asc",
+    "--enable-elastic-ep",
     "--api-key",
     "--middleware",
     "--max-model-len",
@@ -47,7 +52,11 @@ RESERVED_ARGUMENTS: Final = (
     "--scheduler-cls",
     "--shutdown-timeout",
     "--additional-config",
+    "--help",
+    "-h",
 )
+#: Beginnings of such arguments: all that begin like it are meant.
+RESERVED_FAMILIES: Final = ("--ssl-", "--data-parallel-", "-dp")
 
 _DNS_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MODEL_NAME = r"^[A-Za-z0-9/._][A-Za-z0-9/._:@+-]*$"
@@ -328,7 +337,10 @@ def reserved_argument(argument: str) -> str | None:
     if not argument.startswith("-"):
         return None
     flag = argument.split("=")[0].split(".")[0].replace("_", "-")
-    return next((reserved for reserved in RESERVED_ARGUMENTS if reserved.startswith(flag)), None)
+    return next(
+        (reserved for reserved in RESERVED_ARGUMENTS if reserved.startswith(flag)),
+        next((f"{family}*" for family in RESERVED_FAMILIES if flag.startswith(family)), None),
+    )
 
 
 def size_in_bytes(size: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autellix_operator.api.spec import RESERVED_ARGUMENTS, InvalidSpec, parse_spec
+from autellix_operator.api.spec import RESERVED_ARGUMENTS, RESERVED_FAMILIES, InvalidSpec, parse_spec
 from support.apiserver import ApiError
 from support.operator_bench import Bench, cluster
 
@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     "an endpoint with a scheme": (etcd(endpoints=["http://a:1"]), "spec.processTable.etcd.endpoints"),
     "an endpoint without a port": (etcd(endpoints=["etcd.example"]), "spec.processTable.etcd.endpoints"),
 }
-for argument in RESERVED_ARGUMENTS:
+for argument in (*RESERVED_ARGUMENTS, *(f"{family}x" for family in RESERVED_FAMILIES)):
     spec_with_it = engine(extraArgs=["x", f"{argument}=1"])
     REFUSED[f"the reserved argument {argument}"] = (spec_with_it, "spec.engine.extraArgs")
 

@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 import yaml
 
+from autellix_engine.launcher.arguments import REFUSED
 from autellix_operator.api.conditions import ConditionType
-from autellix_operator.api.spec import GROUP, KIND, PLURAL, RESERVED_ARGUMENTS, VERSION, Spec
+from autellix_operator.api.spec import (
+    GROUP,
+    KIND,
+    PLURAL,
+    RESERVED_ARGUMENTS,
+    RESERVED_FAMILIES,
+    VERSION,
+    Spec,
+    reserved_argument,
+)
 from support.chart import CHART, CRD
 
 Json = Any
@@ -137,8 +147,17 @@ def test_units_are_in_the_names_of_times() -> None:
 
 def test_the_reserved_arguments_are_those_of_the_operator() -> None:
     (rule,) = PLACES["spec.engine.extraArgs[]"]["x-kubernetes-validations"]
-    assert tuple(re.findall(r"'(-[-a-z]+)'", rule["rule"].split("[", 1)[1].split("]")[0])) == RESERVED_ARGUMENTS
-    assert rule["message"].endswith(": " + ", ".join(RESERVED_ARGUMENTS))
+    names, families = (re.findall(r"'(-[-a-z]+)'", part) for part in re.findall(r"\[('.*?)\]", rule["rule"]))
+    assert tuple(names) == RESERVED_ARGUMENTS
+    assert tuple(families) == RESERVED_FAMILIES
+    assert rule["message"].endswith(
+        ": " + ", ".join([*RESERVED_ARGUMENTS, *(f"{each}*" for each in RESERVED_FAMILIES)])
+    )
+
+
+@pytest.mark.parametrize("argument", REFUSED)
+def test_what_the_engine_refuses_is_refused_at_admission(argument: str) -> None:
+    assert reserved_argument(argument.replace("*", "x"))
 
 
 def test_every_condition_type_is_described() -> None:
