@@ -33,7 +33,8 @@ def write_archive(image: Image, archive: Path) -> None:
     layer = archive.with_suffix(".layer")
     try:
         _write_layer(image, layer)
-        digest = hashlib.file_digest(layer.open("rb"), "sha256").hexdigest()
+        with layer.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
         with tarfile.open(archive, "w") as tar:
             tar.add(layer, f"blobs/sha256/{digest}", filter=_without_history)
             kind = "application/vnd.oci.image.layer.v1.tar"
