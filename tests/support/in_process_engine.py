@@ -68,13 +68,12 @@ class InProcessEngine:
         context: ProgramContext | None = None,
         **sampling: Any,
     ) -> None:
-        """Sends a greedy request for exactly ``output`` tokens."""
+        """Sends a request for exactly ``output`` tokens, greedy unless told otherwise."""
         parameters = SamplingParams(
             max_tokens=output,
-            temperature=0.0,
             ignore_eos=True,
             extra_args=dict(context.to_xargs()) if context else None,
-            **sampling,
+            **({"temperature": 0.0} | sampling),
         )
         self._engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, parameters)
 

@@ -2,15 +2,17 @@
 
 import itertools
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from autellix_wire.context import ProgramContext
+from support.in_process_engine import InProcessEngine
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 
-def prompt(seed, length):
+def prompt(seed: str, length: int) -> list[int]:
     rng = random.Random(seed)
     return [rng.randrange(10, 1_500) for _ in range(length)]
 
@@ -18,17 +20,17 @@ def prompt(seed, length):
 programs = (f"program {i}" for i in itertools.count())  # the engine remembers those of earlier tests
 
 
-def served(name):
+def served(name: str) -> ProgramContext:
     """A program that has been served a lot."""
     return ProgramContext(program=next(programs), call=f"call of {name}", service_ms=5_000.0)
 
 
-def fresh(name):
+def fresh(name: str) -> ProgramContext:
     return ProgramContext(program=next(programs), call=f"call of {name}")
 
 
 @pytest.fixture(autouse=True)
-def idle_afterwards(engine):
+def idle_afterwards(engine: InProcessEngine) -> Iterator[None]:
     """Every test begins and ends with an engine that has nothing to do, and a core that says so."""
     yield
     engine.run()
@@ -38,11 +40,13 @@ def idle_afterwards(engine):
     engine.finish_reasons.clear()
 
 
-def in_batch(engine, name):
+def in_batch(engine: InProcessEngine, name: str) -> bool:
     return any(call.key.startswith(name) for call in engine.scheduler.core.running())
 
 
-def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives_and_victims_lose_nothing(engine):
+def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives_and_victims_lose_nothing(
+    engine: InProcessEngine,
+) -> None:
     alone = {name: engine.alone(name, prompt(name, 300), 80) for name in ("a", "b")}
     alone["short"] = engine.alone("short", prompt("short", 20), 5)
     preemptions = engine.scheduler.core.counts["preemptions_policy"]
@@ -59,7 +63,7 @@ def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives_and_victims_los
     assert engine.outputs == alone
 
 
-def test_a_call_preempted_again_and_again_ends_with_the_same_output(engine):
+def test_a_call_preempted_again_and_again_ends_with_the_same_output(engine: InProcessEngine) -> None:
     alone = engine.alone("long", prompt("long", 400), 60)
     preemptions = engine.scheduler.core.counts["preemptions_policy"]
     for name in ("long", "other"):
@@ -74,7 +78,7 @@ def test_a_call_preempted_again_and_again_ends_with_the_same_output(engine):
     assert engine.outputs["long"] == alone
 
 
-def test_when_memory_runs_out_the_better_call_stays_and_all_end_right(engine):
+def test_when_memory_runs_out_the_better_call_stays_and_all_end_right(engine: InProcessEngine) -> None:
     """60 blocks of 32 tokens; two calls begin with 29 each and grow to 32."""
     alone = {name: engine.alone(name, prompt(name, 920), 80) for name in ("better", "worse")}
     forced = engine.scheduler.core.counts["preemptions_memory"]
@@ -89,7 +93,7 @@ def test_when_memory_runs_out_the_better_call_stays_and_all_end_right(engine):
 
 
 @pytest.mark.parametrize("state", ["waiting", "running", "preempted", "finished"])
-def test_an_abort_in_any_state_frees_everything(engine, state):
+def test_an_abort_in_any_state_frees_everything(engine: InProcessEngine, state: str) -> None:
     free = engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     for name in ("a", "b"):
         engine.add(name, prompt(name, 100), 40, served(name))
@@ -113,12 +117,12 @@ def test_an_abort_in_any_state_frees_everything(engine, state):
     assert len(engine.outputs.get("worst", [])) == (0 if state == "waiting" else 20)
 
 
-def test_several_outputs_of_one_request_are_several_calls_of_one_program(engine):
+def test_several_outputs_of_one_request_are_several_calls_of_one_program(engine: InProcessEngine) -> None:
     context = fresh("many")
     engine.add("many", prompt("many", 30), 6, context, n=3, temperature=1.0, seed=1)
     engine.run()
     assert engine.scheduler.core.programs.get(context.program).calls == 3
 
 
-def test_the_settings_reach_the_scheduler(engine):
+def test_the_settings_reach_the_scheduler(engine: InProcessEngine) -> None:
     assert engine.scheduler.core.settings.queue_bounds_ms == (200, 1_000)

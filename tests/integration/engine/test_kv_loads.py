@@ -6,15 +6,16 @@ import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.outputs import KVConnectorOutput
-from vllm.v1.request import RequestStatus
+from vllm.v1.request import Request, RequestStatus
 
 from autellix_wire.context import ProgramContext
 from support.model_free import BLOCK, make_request
+from support.scheduler_bench import Bench, MakeBench
 
 LEVELS = {"queue_bounds_ms": [100, 1_000], "min_run_ms": 0}
 
 
-class SlowStore(KVConnectorBase_V1):
+class SlowStore(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM is untyped to us
     """Has two blocks of every prompt whose id begins with "stored", and loads them until it is told otherwise."""
 
     def __init__(self) -> None:
@@ -46,23 +47,23 @@ class SlowStore(KVConnectorBase_V1):
 
 
 @pytest.fixture
-def bench(make):
+def bench(make: MakeBench) -> Bench:
     bench = make(scheduling=LEVELS, slots=2)
     bench.scheduler.connector = SlowStore()
     return bench
 
 
-def request(name, *, service_ms=0.0, **kwargs):
+def request(name: str, *, service_ms: float = 0.0, **kwargs: Any) -> Request:
     context = ProgramContext(program=name, call=name, service_ms=service_ms)
     return make_request(name, **({"prompt": 48, "output": 4} | kwargs), context=context)
 
 
-def loaded(bench, *names):
+def loaded(bench: Bench, *names: str) -> None:
     """The store has loaded these."""
     bench.scheduler._update_from_kv_xfer_finished(KVConnectorOutput(finished_recving=set(names)))
 
 
-def test_while_it_loads_a_call_does_not_count_as_waiting_and_nobody_gives_way_to_it(bench):
+def test_while_it_loads_a_call_does_not_count_as_waiting_and_nobody_gives_way_to_it(bench: Bench) -> None:
     bench.add(request("a", service_ms=5_000, output=20), request("b", service_ms=5_000, output=20))
     bench.steps(2)
     bench.add(request("stored"))  # makes one of them give way, and begins to load
@@ -82,7 +83,7 @@ def test_while_it_loads_a_call_does_not_count_as_waiting_and_nobody_gives_way_to
     assert bench.driver.tokens["stored"] == list(range(48, 52))
 
 
-def test_a_loaded_call_does_not_overtake_a_better_one(bench):
+def test_a_loaded_call_does_not_overtake_a_better_one(bench: Bench) -> None:
     bench.add(request("stored worse", service_ms=5_000))
     bench.steps(1)
     bench.add(request("a", output=3), request("b", output=30))
@@ -96,7 +97,7 @@ def test_a_loaded_call_does_not_overtake_a_better_one(bench):
     assert bench.driver.tokens["stored worse"] == list(range(48, 52))
 
 
-def test_a_loaded_call_goes_first_where_the_better_one_could_never_get_its_memory(make):
+def test_a_loaded_call_goes_first_where_the_better_one_could_never_get_its_memory(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS | {"max_preemptions_per_step": 0}, slots=2, blocks=14)
     bench.scheduler.connector = SlowStore()
     bench.add(request("stored worse", service_ms=5_000, prompt=100, output=2))
@@ -107,7 +108,7 @@ def test_a_loaded_call_goes_first_where_the_better_one_could_never_get_its_memor
     assert [record.call for record in bench.publisher.records] == ["stored worse", "better"]
 
 
-def test_a_paused_engine_still_runs_what_holds_memory(bench):
+def test_a_paused_engine_still_runs_what_holds_memory(bench: Bench) -> None:
     bench.add(request("stored", service_ms=5_000))
     bench.steps(1)
     bench.add(request("b", output=30), request("c", output=30))
@@ -118,7 +119,7 @@ def test_a_paused_engine_still_runs_what_holds_memory(bench):
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-def test_a_call_can_be_aborted_while_it_loads(bench, arrived):
+def test_a_call_can_be_aborted_while_it_loads(bench: Bench, arrived: bool) -> None:
     bench.add(request("stored"))
     bench.steps(2)
     if arrived:

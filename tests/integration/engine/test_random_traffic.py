@@ -1,4 +1,6 @@
-"""Any traffic, with real vLLM objects: nothing is lost, repeated or mis-accounted, whatever arrives and goes when."""
+"""Any traffic, with real vLLM objects: nothing is lost, repeated or charged wrongly, whatever arrives and goes when."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from autellix_engine.policy import POLICIES
 from autellix_wire.context import ProgramContext
 from support.model_free import make_request
+from support.scheduler_bench import MakeBench
 
 arrivals = st.fixed_dictionaries(
     {
@@ -31,8 +34,15 @@ arrivals = st.fixed_dictionaries(
 )
 @settings(max_examples=12, deadline=None)
 def test_every_request_gets_each_of_its_tokens_once(
-    make_bench, policy, depth, traffic, blocks, min_run, preemptions, period
-):
+    make_bench: MakeBench,
+    policy: str,
+    depth: int,
+    traffic: list[dict[str, Any]],
+    blocks: int,
+    min_run: int,
+    preemptions: int,
+    period: int,
+) -> None:
     bench = make_bench(
         depth=depth,
         slots=3,
@@ -51,7 +61,7 @@ def test_every_request_gets_each_of_its_tokens_once(
     aborts: dict[int, list[str]] = {}
     step = 0
 
-    def run(steps):
+    def run(steps: int) -> None:
         nonlocal step
         for _ in range(steps):
             for name in aborts.pop(step, []):

@@ -2,6 +2,7 @@
 
 import logging
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 import vllm
@@ -16,25 +17,26 @@ from autellix_engine.scheduler import ProgramScheduler
 from autellix_engine.scheduler.compatibility import UnsupportedVllm
 from autellix_wire.context import ProgramContext
 from support.model_free import Driver, make_request, make_scheduler, vllm_config
+from support.scheduler_bench import MakeBench
 
 LEVELS = {"queue_bounds_ms": [100, 1_000], "min_run_ms": 0}
 
 
-def program(name, call=None, **figures):
+def program(name: str, call: str | None = None, **figures: float) -> ProgramContext:
     return ProgramContext(program=name, call=call or f"call of {name}", replica="controller-0", **figures)
 
 
-def long(name, output=60, **kwargs):
+def long(name: str, output: int = 60, **kwargs: Any) -> Request:
     """A call of a program that has been served a lot."""
     return make_request(name, prompt=40, output=output, context=program(name, service_ms=5_000.0), **kwargs)
 
 
-def short(name="short", **kwargs):
+def short(name: str = "short", **kwargs: Any) -> Request:
     """A call of a fresh program."""
     return make_request(name, **({"prompt": 8, "output": 4} | kwargs), context=program(name))
 
 
-def assert_complete(driver, name, prompt, output):
+def assert_complete(driver: Driver, name: str, prompt: int, output: int) -> None:
     """Every position once, in order: what the request would have got uninterrupted."""
     assert driver.tokens[name] == list(range(prompt, prompt + output))
 
@@ -42,7 +44,7 @@ def assert_complete(driver, name, prompt, output):
 # ---- preemption
 
 
-def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives(make, depth):
+def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives(make: MakeBench, depth: int) -> None:
     bench = make(depth=depth, scheduling=LEVELS)
     bench.add(long("a"), long("b"))
     bench.steps(10)
@@ -56,7 +58,7 @@ def test_a_short_call_gets_its_slot_in_the_step_after_it_arrives(make, depth):
     assert bench.core.counts["preemptions_policy"] == 1
 
 
-def test_the_stock_scheduler_lets_the_short_call_wait(make):
+def test_the_stock_scheduler_lets_the_short_call_wait(make: MakeBench) -> None:
     """The same on the class that ours replaces: what the test above shows is not there by itself."""
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
@@ -70,7 +72,7 @@ def test_the_stock_scheduler_lets_the_short_call_wait(make):
     assert driver.run(until="short") > 40
 
 
-def test_under_fcfs_nobody_gives_way(make):
+def test_under_fcfs_nobody_gives_way(make: MakeBench) -> None:
     bench = make(scheduling={"policy": "fcfs"})
     bench.add(long("a"), long("b"))
     bench.steps(10)
@@ -80,7 +82,9 @@ def test_under_fcfs_nobody_gives_way(make):
     assert bench.publisher.records[-1].call == "call of short"
 
 
-def test_a_victim_does_not_take_its_own_slot_back_in_the_same_step(make, monkeypatch):
+def test_a_victim_does_not_take_its_own_slot_back_in_the_same_step(
+    make: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The better call turns out not to be admissible: the slot stays free for this step."""
     bench = make(scheduling=LEVELS)
     adapters = LoRARequest("one", 1, "/nowhere"), LoRARequest("two", 2, "/nowhere")
@@ -101,7 +105,7 @@ def test_a_victim_does_not_take_its_own_slot_back_in_the_same_step(make, monkeyp
     assert bench.driver.ran[-1] == {"a", "b"}
 
 
-def test_nobody_gives_way_to_a_call_that_would_not_fit_anyway(make):
+def test_nobody_gives_way_to_a_call_that_would_not_fit_anyway(make: MakeBench) -> None:
     bench = make(blocks=14, scheduling=LEVELS | {"max_preemptions_per_step": 1})
     bench.add(long("a", output=20), long("b", output=20))
     bench.steps(3)
@@ -112,7 +116,7 @@ def test_nobody_gives_way_to_a_call_that_would_not_fit_anyway(make):
     assert_complete(bench.driver, "short", 200, 1)
 
 
-def test_memory_is_made_free_for_a_better_call_when_slots_are(make):
+def test_memory_is_made_free_for_a_better_call_when_slots_are(make: MakeBench) -> None:
     bench = make(slots=4, blocks=14, scheduling=LEVELS)
     bench.add(long("a", output=100), long("b", output=50))
     bench.steps(20)
@@ -124,7 +128,7 @@ def test_memory_is_made_free_for_a_better_call_when_slots_are(make):
     assert_complete(bench.driver, "a", 40, 100)
 
 
-def test_a_cached_prompt_counts_as_fitting(make):
+def test_a_cached_prompt_counts_as_fitting(make: MakeBench) -> None:
     bench = make(slots=3, blocks=14, scheduling=LEVELS)
     prompt = list(range(1, 65))
     bench.add(make_request("first", prompt=prompt, output=60, context=program("p", service_ms=5_000.0)))
@@ -137,7 +141,7 @@ def test_a_cached_prompt_counts_as_fitting(make):
     assert bench.publisher.of("call of q").cached_tokens == 48
 
 
-def test_preemptions_in_a_step_are_limited(make):
+def test_preemptions_in_a_step_are_limited(make: MakeBench) -> None:
     bench = make(slots=8, scheduling=LEVELS | {"max_preemptions_per_step": 3})
     bench.add(*(long(f"long{i}") for i in range(8)))
     bench.steps(5)
@@ -147,7 +151,7 @@ def test_preemptions_in_a_step_are_limited(make):
         assert sum(name.startswith("short") for name in bench.driver.ran[-1]) == expected
 
 
-def test_a_resumed_call_is_left_alone_for_its_minimum_run(make):
+def test_a_resumed_call_is_left_alone_for_its_minimum_run(make: MakeBench) -> None:
     bench = make(slots=1, step_ms=10.0, scheduling=LEVELS | {"min_run_ms": 50})
     bench.add(long("a"))
     bench.steps(3)
@@ -160,7 +164,7 @@ def test_a_resumed_call_is_left_alone_for_its_minimum_run(make):
     assert bench.driver.ran[-1] == {"second"}
 
 
-def test_the_worker_takes_a_preempted_call_for_one_it_no_longer_knows(make):
+def test_the_worker_takes_a_preempted_call_for_one_it_no_longer_knows(make: MakeBench) -> None:
     bench = make(slots=1, scheduling=LEVELS)
     bench.add(long("a"))
     bench.steps(3)
@@ -172,7 +176,7 @@ def test_the_worker_takes_a_preempted_call_for_one_it_no_longer_knows(make):
     assert "a" in output.scheduled_cached_reqs.all_token_ids
 
 
-def test_with_output_in_flight_a_victim_resumes_only_after_it_is_delivered(make):
+def test_with_output_in_flight_a_victim_resumes_only_after_it_is_delivered(make: MakeBench) -> None:
     bench = make(depth=2, slots=1, scheduling=LEVELS)
     bench.add(long("a"))
     bench.steps(5)
@@ -183,7 +187,7 @@ def test_with_output_in_flight_a_victim_resumes_only_after_it_is_delivered(make)
     assert_complete(bench.driver, "a", 40, 60)
 
 
-def test_a_call_that_finishes_by_output_in_flight_while_it_is_preempted_ends_once(make):
+def test_a_call_that_finishes_by_output_in_flight_while_it_is_preempted_ends_once(make: MakeBench) -> None:
     bench = make(depth=2, slots=1, scheduling=LEVELS)
     bench.add(long("a", output=5))
     bench.steps(5)  # the last token is in flight
@@ -194,7 +198,7 @@ def test_a_call_that_finishes_by_output_in_flight_while_it_is_preempted_ends_onc
     assert len(bench.publisher.records) == 2
 
 
-def test_between_decisions_free_slots_are_filled_but_nobody_gives_way(make):
+def test_between_decisions_free_slots_are_filled_but_nobody_gives_way(make: MakeBench) -> None:
     bench = make(slots=1, scheduling=LEVELS | {"steps_per_decision": 100, "starvation_floor_ms": 30})
     bench.add(long("a", output=40), make_request("b", prompt=8, output=4, context=program("b", service_ms=5_000.0)))
     bench.steps(1)
@@ -204,7 +208,7 @@ def test_between_decisions_free_slots_are_filled_but_nobody_gives_way(make):
     assert bench.driver.finished.keys() == {"a", "b"}
 
 
-def test_an_arrival_is_decided_on_at_once_even_with_a_long_period(make):
+def test_an_arrival_is_decided_on_at_once_even_with_a_long_period(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS | {"steps_per_decision": 1_000})
     bench.add(long("a"), long("b"))
     bench.steps(10)
@@ -213,7 +217,7 @@ def test_an_arrival_is_decided_on_at_once_even_with_a_long_period(make):
     assert "short" in bench.driver.ran[-1]
 
 
-def test_a_long_prompt_of_a_worse_call_does_not_hold_up_a_better_one(make, depth):
+def test_a_long_prompt_of_a_worse_call_does_not_hold_up_a_better_one(make: MakeBench, depth: int) -> None:
     """It takes all tokens of a step, for ten steps."""
     bench = make(depth=depth, token_budget=100, scheduling=LEVELS)
     bench.add(make_request("huge", prompt=1_000, output=3, context=program("huge", service_ms=5_000.0)))
@@ -227,7 +231,7 @@ def test_a_long_prompt_of_a_worse_call_does_not_hold_up_a_better_one(make, depth
     assert bench.core.counts["preemptions_policy"] == 0
 
 
-def test_a_long_prompt_of_an_equal_call_is_left_alone(make):
+def test_a_long_prompt_of_an_equal_call_is_left_alone(make: MakeBench) -> None:
     bench = make(token_budget=100, scheduling=LEVELS)
     bench.add(short("first", prompt=1_000))
     bench.steps(2)
@@ -238,7 +242,7 @@ def test_a_long_prompt_of_an_equal_call_is_left_alone(make):
 # ---- order
 
 
-def test_waiting_calls_are_served_by_level_and_inside_it_by_arrival(make):
+def test_waiting_calls_are_served_by_level_and_inside_it_by_arrival(make: MakeBench) -> None:
     bench = make(slots=1, scheduling=LEVELS | {"max_preemptions_per_step": 0})
     bench.add(short("running", output=3))
     bench.steps(1)
@@ -249,7 +253,7 @@ def test_waiting_calls_are_served_by_level_and_inside_it_by_arrival(make):
     ]
 
 
-def test_a_clients_priority_has_no_effect(make):
+def test_a_clients_priority_has_no_effect(make: MakeBench) -> None:
     bench = make(slots=1, scheduling=LEVELS)
     bench.add(short("running", output=3))
     bench.steps(1)
@@ -258,7 +262,7 @@ def test_a_clients_priority_has_no_effect(make):
     assert [record.call for record in bench.publisher.records] == ["call of running", "call of a", "call of b"]
 
 
-def test_a_starving_call_overtakes_fresh_ones_in_the_queue(make):
+def test_a_starving_call_overtakes_fresh_ones_in_the_queue(make: MakeBench) -> None:
     bench = make(slots=1, scheduling=LEVELS | {"starvation_ratio": 2, "starvation_floor_ms": 40})
     bench.add(make_request("old", output=1, context=program("old", service_ms=200.0, wait_ms=360.0)))
     bench.add(*(short(f"fresh{i}", output=3) for i in range(6)))
@@ -268,7 +272,7 @@ def test_a_starving_call_overtakes_fresh_ones_in_the_queue(make):
     assert bench.publisher.of("call of old").promotions == 1
 
 
-def test_when_memory_runs_out_the_lowest_level_gives_way_and_in_it_the_latest(make):
+def test_when_memory_runs_out_the_lowest_level_gives_way_and_in_it_the_latest(make: MakeBench) -> None:
     bench = make(slots=3, blocks=13, scheduling=LEVELS)
     bench.add(
         make_request("worst, first", prompt=40, output=60, context=program("1", service_ms=9_000.0), arrival=1.0),
@@ -289,7 +293,9 @@ def test_when_memory_runs_out_the_lowest_level_gives_way_and_in_it_the_latest(ma
 
 @pytest.mark.parametrize("prefix_caching", [True, False])
 @pytest.mark.parametrize("token_budget", [64, 8_192])
-def test_long_prompts_in_chunks_with_and_without_prefix_cache(make, depth, prefix_caching, token_budget):
+def test_long_prompts_in_chunks_with_and_without_prefix_cache(
+    make: MakeBench, depth: int, prefix_caching: bool, token_budget: int
+) -> None:
     bench = make(depth=depth, scheduling=LEVELS, prefix_caching=prefix_caching, token_budget=token_budget)
     bench.add(
         make_request("a", prompt=300, output=20, context=program("a", service_ms=5_000.0)),
@@ -303,7 +309,7 @@ def test_long_prompts_in_chunks_with_and_without_prefix_cache(make, depth, prefi
     assert_complete(bench.driver, "short", 100, 5)
 
 
-def test_several_requests_of_one_call_each_get_a_record_and_all_count(make):
+def test_several_requests_of_one_call_each_get_a_record_and_all_count(make: MakeBench) -> None:
     """n > 1 or several prompts: vLLM makes requests with the same context of them."""
     bench = make(scheduling=LEVELS)
     bench.add(*(make_request(f"{i}", output=3, context=program("p", "one call")) for i in range(3)))
@@ -315,7 +321,7 @@ def test_several_requests_of_one_call_each_get_a_record_and_all_count(make):
     assert records[-1].totals.generated_tokens == 9
 
 
-def test_a_request_without_context_is_a_program_of_its_own(make):
+def test_a_request_without_context_is_a_program_of_its_own(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(make_request("plain", output=2))
     bench.run()
@@ -324,7 +330,7 @@ def test_a_request_without_context_is_a_program_of_its_own(make):
     assert len(bench.core.programs) == 0
 
 
-def test_a_pooling_request_is_served_as_a_program_of_its_own(make):
+def test_a_pooling_request_is_served_as_a_program_of_its_own(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(Request("embed", [1, 2, 3], None, PoolingParams(task="embed")))
     assert bench.scheduler.schedule().num_scheduled_tokens == {"embed": 3}
@@ -344,7 +350,9 @@ def test_a_pooling_request_is_served_as_a_program_of_its_own(make):
         {"autellix_program": ["p"], "autellix_call": "c"},
     ],
 )
-def test_a_malformed_context_is_counted_logged_once_and_served_without(make, caplog, xargs):
+def test_a_malformed_context_is_counted_logged_once_and_served_without(
+    make: MakeBench, caplog: pytest.LogCaptureFixture, xargs: dict[str, object]
+) -> None:
     bench = make(scheduling=LEVELS)
     with caplog.at_level(logging.WARNING, "autellix_engine"):
         bench.add(*(make_request(f"{i}", output=1, xargs=xargs) for i in range(3)))
@@ -354,12 +362,13 @@ def test_a_malformed_context_is_counted_logged_once_and_served_without(make, cap
     assert sum(bench.publisher.reports[-1][1]["malformed_contexts"].values()) == 3
 
 
-def test_nobody_gives_way_to_a_call_whose_grammar_is_not_ready(make):
+def test_nobody_gives_way_to_a_call_whose_grammar_is_not_ready(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(long("a"), long("b"))
     bench.steps(3)
+    grammar: Future[object] = Future()
     waiting = short(structured_outputs=StructuredOutputsParams(regex="a+"))
-    waiting.structured_output_request.grammar = grammar = Future()
+    waiting.structured_output_request.grammar = grammar
     bench.add(waiting)
     bench.steps(5)
     assert bench.core.counts["preemptions_policy"] == 0
@@ -371,7 +380,7 @@ def test_nobody_gives_way_to_a_call_whose_grammar_is_not_ready(make):
     assert (record.outcome, record.wait_ms) == ("failed", 0.0)
 
 
-def test_nobody_gives_way_to_a_call_whose_adapter_has_no_room(make):
+def test_nobody_gives_way_to_a_call_whose_adapter_has_no_room(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.scheduler.lora_config = type("LoRA", (), {"max_loras": 1})()
     adapters = [LoRARequest(f"adapter{i}", i, "/nowhere") for i in (1, 2)]
@@ -389,7 +398,7 @@ def test_nobody_gives_way_to_a_call_whose_adapter_has_no_room(make):
     assert_complete(bench.driver, "other", 8, 4)
 
 
-def test_resetting_the_cache_preempts_and_resumes_everything(make, depth):
+def test_resetting_the_cache_preempts_and_resumes_everything(make: MakeBench, depth: int) -> None:
     bench = make(depth=depth, scheduling=LEVELS)
     bench.add(long("a"), short())
     bench.steps(3)
@@ -399,7 +408,7 @@ def test_resetting_the_cache_preempts_and_resumes_everything(make, depth):
     assert bench.driver.finished.keys() == {"a", "short"}
 
 
-def test_a_paused_engine_decides_nothing(make):
+def test_a_paused_engine_decides_nothing(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(long("a"), long("b"))
     bench.steps(3)
@@ -412,7 +421,7 @@ def test_a_paused_engine_decides_nothing(make):
     assert "short" in bench.driver.ran[-1]
 
 
-def test_a_streaming_session_waits_for_input_without_counting_as_waiting(make):
+def test_a_streaming_session_waits_for_input_without_counting_as_waiting(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     first = make_request("session", prompt=8, output=2, context=program("p"))
     first.resumable = True
@@ -435,7 +444,7 @@ def test_a_streaming_session_waits_for_input_without_counting_as_waiting(make):
 # ---- ends
 
 
-def test_an_abort_in_any_state_ends_the_call_once(make, depth):
+def test_an_abort_in_any_state_ends_the_call_once(make: MakeBench, depth: int) -> None:
     bench = make(depth=depth, scheduling=LEVELS)
     bench.add(long("running"), long("preempted"))
     bench.steps(4)
@@ -455,7 +464,7 @@ def test_an_abort_in_any_state_ends_the_call_once(make, depth):
     assert_complete(bench.driver, "short", 8, 30)
 
 
-def test_an_abort_in_the_middle_of_a_step_charges_the_time_so_far(make):
+def test_an_abort_in_the_middle_of_a_step_charges_the_time_so_far(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(short(output=30))
     bench.steps(2)
@@ -465,7 +474,7 @@ def test_an_abort_in_the_middle_of_a_step_charges_the_time_so_far(make):
     assert bench.publisher.of("call of short").service_ms == pytest.approx(27)
 
 
-def test_everything_can_be_aborted_at_once(make, depth):
+def test_everything_can_be_aborted_at_once(make: MakeBench, depth: int) -> None:
     bench = make(depth=depth, scheduling=LEVELS)
     bench.add(*(long(f"{i}") for i in range(5)))
     bench.steps(3)
@@ -476,7 +485,7 @@ def test_everything_can_be_aborted_at_once(make, depth):
     assert bench.publisher.reports[-1][0].running == 0
 
 
-def test_a_call_that_fails_is_reported_as_failed(make):
+def test_a_call_that_fails_is_reported_as_failed(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(short())
     bench.steps(1)
@@ -487,7 +496,7 @@ def test_a_call_that_fails_is_reported_as_failed(make):
 # ---- accounting
 
 
-def test_a_record_tells_what_the_call_cost(make):
+def test_a_record_tells_what_the_call_cost(make: MakeBench) -> None:
     bench = make(slots=1, step_ms=10.0, scheduling=LEVELS)
     context = program("p", "c1", service_ms=5_000.0, path_ms=3_000.0, wait_ms=70.0)
     bench.add(make_request("a", prompt=40, output=6, context=context))
@@ -509,7 +518,7 @@ def test_a_record_tells_what_the_call_cost(make):
     assert (record.totals.calls, record.totals.prompt_tokens, record.totals.generated_tokens) == (1, 40, 6)
 
 
-def test_overlapping_steps_are_not_charged_twice(make):
+def test_overlapping_steps_are_not_charged_twice(make: MakeBench) -> None:
     bench = make(depth=2, step_ms=10.0, scheduling=LEVELS)
     bench.add(make_request("a", output=10, context=program("a")))
     bench.run()
@@ -517,7 +526,7 @@ def test_overlapping_steps_are_not_charged_twice(make):
     assert bench.publisher.of("call of a").service_ms >= 90
 
 
-def test_the_next_call_starts_where_its_program_stands_though_the_sender_does_not_know_yet(make):
+def test_the_next_call_starts_where_its_program_stands_though_the_sender_does_not_know_yet(make: MakeBench) -> None:
     bench = make(step_ms=10.0, scheduling=LEVELS)
     bench.add(make_request("a", output=15, context=program("p", "c1")))
     bench.run()
@@ -525,7 +534,7 @@ def test_the_next_call_starts_where_its_program_stands_though_the_sender_does_no
     assert bench.core.call("b").level == 1  # 150 ms were served, the bound is 100
 
 
-def test_a_program_that_ended_is_forgotten_in_the_next_step(make):
+def test_a_program_that_ended_is_forgotten_in_the_next_step(make: MakeBench) -> None:
     bench = make(scheduling=LEVELS)
     bench.add(short("p"))
     bench.run()
@@ -535,7 +544,7 @@ def test_a_program_that_ended_is_forgotten_in_the_next_step(make):
     assert bench.core.programs.get("p") is None
 
 
-def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_second(make):
+def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_second(make: MakeBench) -> None:
     bench = make(slots=1, step_ms=10.0, scheduling=LEVELS)
     bench.add(long("a", output=100), long("b", output=1))
     bench.steps(1)
@@ -552,7 +561,7 @@ def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_
     assert bench.publisher.reports[-1][0].running == 0
 
 
-def test_shutting_down_closes_the_channel(make):
+def test_shutting_down_closes_the_channel(make: MakeBench) -> None:
     bench = make()
     bench.scheduler.shutdown()
     assert bench.publisher.closed
@@ -561,23 +570,23 @@ def test_shutting_down_closes_the_channel(make):
 # ---- start
 
 
-def test_another_version_of_vllm_is_refused_with_a_sentence(make, monkeypatch):
+def test_another_version_of_vllm_is_refused_with_a_sentence(make: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "__version__", "0.33.0")
     with pytest.raises(UnsupportedVllm, match=r"supports vLLM 0\.32\.0 only, and this is vLLM 0\.33\.0"):
         make()
 
 
-def test_a_local_build_of_the_supported_version_is_accepted(make, monkeypatch):
+def test_a_local_build_of_the_supported_version_is_accepted(make: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "__version__", "0.32.0+cpu")
     make()
 
 
-def test_wrong_settings_stop_the_start(make):
+def test_wrong_settings_stop_the_start(make: MakeBench) -> None:
     with pytest.raises(InvalidSettings, match="queue_bounds_ms"):
         make(scheduling={"queue_bounds_ms": [2, 1]})
 
 
-def test_vllm_finds_the_class_by_the_name_that_is_documented():
+def test_vllm_finds_the_class_by_the_name_that_is_documented() -> None:
     from vllm.utils.import_utils import resolve_obj_by_qualname
 
     assert resolve_obj_by_qualname("autellix_engine.scheduler.ProgramScheduler") is ProgramScheduler

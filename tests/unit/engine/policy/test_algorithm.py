@@ -1,10 +1,12 @@
 """The lines of Algorithm 1, one by one, and the limits on preemption."""
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-from autellix_engine.policy import CallState, Core, SchedulingSettings, snapshot
+from autellix_engine.policy import Call, CallState, Core, SchedulingSettings, snapshot
 
 BASE = {
     "policy": "plas",
@@ -16,15 +18,15 @@ BASE = {
 }
 
 
-def make(**changes):
+def make(**changes: object) -> Core:
     return Core(SchedulingSettings.parse(BASE | changes))
 
 
-def keys(calls):
+def keys(calls: Iterable[Call]) -> list[str]:
     return [call.key for call in calls]
 
 
-def arrive_running(core, key, *, service_ms=0.0, now=0.0):
+def arrive_running(core: Core, key: str, *, service_ms: float = 0.0, now: float = 0.0) -> None:
     core.arrive(key, now=now, program=key, service_ms=service_ms)
     core.start(key, now)
 
@@ -33,25 +35,25 @@ def arrive_running(core, key, *, service_ms=0.0, now=0.0):
 
 
 @pytest.mark.parametrize(("service", "level"), [(0, 0), (9.99, 0), (10, 1), (19.99, 1), (20, 2), (40, 3), (1e12, 3)])
-def test_a_call_starts_in_the_level_whose_bounds_hold_its_programs_service(service, level):
+def test_a_call_starts_in_the_level_whose_bounds_hold_its_programs_service(service: float, level: int) -> None:
     assert make().arrive("a", now=0, program="p", service_ms=service).level == level
 
 
-def test_inside_a_level_calls_are_served_in_order_of_arrival():
+def test_inside_a_level_calls_are_served_in_order_of_arrival() -> None:
     core = make()
     for key in "cab":
         core.arrive(key, now=0, program=key)
     assert keys(core.plan(0, free_slots=2).admissions) == ["c", "a"]
 
 
-def test_a_better_level_is_served_first():
+def test_a_better_level_is_served_first() -> None:
     core = make()
     core.arrive("old", now=0, program="p", service_ms=15)
     core.arrive("new", now=1, program="q", service_ms=3)
     assert keys(core.plan(1, free_slots=1).admissions) == ["new"]
 
 
-def test_a_call_without_a_program_is_a_program_of_its_own_and_leaves_nothing():
+def test_a_call_without_a_program_is_a_program_of_its_own_and_leaves_nothing() -> None:
     core = make()
     assert core.arrive("a", now=0).level == 0
     core.start("a", 0)
@@ -61,7 +63,7 @@ def test_a_call_without_a_program_is_a_program_of_its_own_and_leaves_nothing():
     assert len(core.programs) == 0
 
 
-def test_a_key_cannot_be_used_twice():
+def test_a_key_cannot_be_used_twice() -> None:
     core = make()
     core.arrive("a", now=0)
     with pytest.raises(ValueError, match="already here"):
@@ -72,7 +74,7 @@ def test_a_key_cannot_be_used_twice():
 
 
 @pytest.mark.parametrize(("policy", "level"), [("fcfs", 0), ("mlfq", 0), ("plas", 2), ("atlas", 1)])
-def test_what_a_program_hands_on_depends_on_the_policy(policy, level):
+def test_what_a_program_hands_on_depends_on_the_policy(policy: str, level: int) -> None:
     """Two parallel calls of 12 each: 24 in sum, 12 along the longest path."""
     core = make(policy=policy)
     for key in ("a", "b"):
@@ -84,7 +86,7 @@ def test_what_a_program_hands_on_depends_on_the_policy(policy, level):
     assert core.arrive("c", now=12, program="p").level == level
 
 
-def test_a_path_continues_the_path_at_the_calls_arrival():
+def test_a_path_continues_the_path_at_the_calls_arrival() -> None:
     core = make()
     for i in range(3):
         arrive_running(core, f"{i}", now=i)
@@ -96,7 +98,7 @@ def test_a_path_continues_the_path_at_the_calls_arrival():
     assert core.end("0b", 8).path_ms == 8
 
 
-def test_a_program_known_here_is_served_by_the_newer_of_both_figures():
+def test_a_program_known_here_is_served_by_the_newer_of_both_figures() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=12, path_ms=12, wait_ms=3)
     core.start("a", 0)
@@ -107,7 +109,7 @@ def test_a_program_known_here_is_served_by_the_newer_of_both_figures():
     assert late.program.service_ms == 21
 
 
-def test_what_an_aborted_call_used_counts_for_its_program():
+def test_what_an_aborted_call_used_counts_for_its_program() -> None:
     core = make()
     arrive_running(core, "a")
     core.charge(["a"], 25)
@@ -115,7 +117,7 @@ def test_what_an_aborted_call_used_counts_for_its_program():
     assert core.end("a", 30).own_service_ms == 25
 
 
-def test_a_charge_for_a_call_that_has_ended_is_dropped():
+def test_a_charge_for_a_call_that_has_ended_is_dropped() -> None:
     core = make()
     arrive_running(core, "a")
     core.end("a", 1)
@@ -128,7 +130,7 @@ def test_a_charge_for_a_call_that_has_ended_is_dropped():
 @pytest.mark.parametrize(
     ("charges", "level"), [([9.99], 0), ([10], 1), ([5, 5], 1), ([10, 10], 2), ([15, 5], 2), ([1000], 3)]
 )
-def test_a_used_up_quantum_moves_a_call_down_and_the_last_level_keeps_it(charges, level):
+def test_a_used_up_quantum_moves_a_call_down_and_the_last_level_keeps_it(charges: list[float], level: int) -> None:
     core = make()
     arrive_running(core, "a")
     for charge in charges:
@@ -137,7 +139,7 @@ def test_a_used_up_quantum_moves_a_call_down_and_the_last_level_keeps_it(charges
     core.check_integrity()
 
 
-def test_a_quantum_counts_across_preemption():
+def test_a_quantum_counts_across_preemption() -> None:
     core = make()
     arrive_running(core, "a")
     core.charge(["a"], 6)
@@ -147,7 +149,7 @@ def test_a_quantum_counts_across_preemption():
     assert core.call("a").level == 1
 
 
-def test_a_demoted_call_stands_behind_those_already_in_the_level():
+def test_a_demoted_call_stands_behind_those_already_in_the_level() -> None:
     core = make()
     arrive_running(core, "a")
     core.arrive("b", now=0, program="b", service_ms=12)
@@ -156,7 +158,7 @@ def test_a_demoted_call_stands_behind_those_already_in_the_level():
     assert keys(core.waiting()) == ["b", "a"]
 
 
-def test_a_call_that_lost_its_slot_with_a_step_in_flight_is_charged_and_demoted_in_the_queue():
+def test_a_call_that_lost_its_slot_with_a_step_in_flight_is_charged_and_demoted_in_the_queue() -> None:
     core = make()
     arrive_running(core, "a")
     core.preempt("a", 0)
@@ -165,7 +167,7 @@ def test_a_call_that_lost_its_slot_with_a_step_in_flight_is_charged_and_demoted_
     core.check_integrity()
 
 
-def test_given_quanta_replace_the_widths_of_the_levels():
+def test_given_quanta_replace_the_widths_of_the_levels() -> None:
     core = make(quanta_ms=[1, 2, 3])
     arrive_running(core, "a")
     core.charge(["a"], 3)
@@ -175,7 +177,7 @@ def test_given_quanta_replace_the_widths_of_the_levels():
 # ---- starving
 
 
-def test_a_starving_call_moves_to_the_front_of_the_best_level():
+def test_a_starving_call_moves_to_the_front_of_the_best_level() -> None:
     core = make()
     core.arrive("starving", now=0, program="p", service_ms=15)  # starves at beta * 15 = 30
     for now, key in ((25, "fresh"), (29, "fresher")):
@@ -186,7 +188,7 @@ def test_a_starving_call_moves_to_the_front_of_the_best_level():
     assert core.call("starving").level == 0
 
 
-def test_promoted_calls_are_served_in_order_of_promotion():
+def test_promoted_calls_are_served_in_order_of_promotion() -> None:
     core = make()
     core.arrive("b", now=0, program="b", service_ms=12)
     core.arrive("a", now=0, program="a", service_ms=15)
@@ -196,7 +198,7 @@ def test_promoted_calls_are_served_in_order_of_promotion():
     assert core.counts["promotions"] == 2
 
 
-def test_the_programs_own_wait_counts_towards_starvation():
+def test_the_programs_own_wait_counts_towards_starvation() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=15, wait_ms=20)
     core.plan(9.9, free_slots=0)
@@ -205,7 +207,7 @@ def test_the_programs_own_wait_counts_towards_starvation():
     assert core.call("a").promotions == 1
 
 
-def test_a_wait_that_a_sibling_hands_on_brings_the_other_calls_forward():
+def test_a_wait_that_a_sibling_hands_on_brings_the_other_calls_forward() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=15)
     core.arrive("b", now=0, program="p")
@@ -215,7 +217,7 @@ def test_a_wait_that_a_sibling_hands_on_brings_the_other_calls_forward():
     assert core.call("b").promotions == 1
 
 
-def test_service_below_the_floor_counts_as_the_floor():
+def test_service_below_the_floor_counts_as_the_floor() -> None:
     core = make()
     core.arrive("a", now=0, program="p")
     core.plan(9.9, free_slots=0)  # beta * floor = 10
@@ -224,7 +226,7 @@ def test_service_below_the_floor_counts_as_the_floor():
     assert core.call("a").promotions == 1
 
 
-def test_promotion_resets_the_ratio_but_not_the_accounting():
+def test_promotion_resets_the_ratio_but_not_the_accounting() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=15)
     core.start("a", 5)
@@ -241,7 +243,7 @@ def test_promotion_resets_the_ratio_but_not_the_accounting():
     assert end.own_service_ms == 10
 
 
-def test_a_promoted_call_that_uses_up_its_quantum_is_demoted_and_can_starve_again():
+def test_a_promoted_call_that_uses_up_its_quantum_is_demoted_and_can_starve_again() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=45)
     core.plan(90, free_slots=0)
@@ -254,7 +256,7 @@ def test_a_promoted_call_that_uses_up_its_quantum_is_demoted_and_can_starve_agai
     assert call.promotions == 2
 
 
-def test_a_promoted_call_that_waits_is_not_promoted_over_and_over():
+def test_a_promoted_call_that_waits_is_not_promoted_over_and_over() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=15, wait_ms=1_000)
     for now in range(1, 200):
@@ -262,7 +264,7 @@ def test_a_promoted_call_that_waits_is_not_promoted_over_and_over():
     assert core.call("a").promotions == 1
 
 
-def test_a_call_that_is_not_ready_neither_waits_nor_starves():
+def test_a_call_that_is_not_ready_neither_waits_nor_starves() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=15, ready=False)
     core.plan(1_000, free_slots=1)
@@ -275,14 +277,14 @@ def test_a_call_that_is_not_ready_neither_waits_nor_starves():
 # ---- batch and preemption
 
 
-def test_calls_are_taken_in_order_while_they_fit_and_the_first_that_does_not_ends_it():
+def test_calls_are_taken_in_order_while_they_fit_and_the_first_that_does_not_ends_it() -> None:
     core = make()
     for key in "abc":
         core.arrive(key, now=0, program=key)
     assert keys(core.plan(0, free_slots=3, fits=lambda call, victims: call.key != "b").admissions) == ["a"]
 
 
-def test_a_running_call_gives_way_only_to_a_strictly_better_level():
+def test_a_running_call_gives_way_only_to_a_strictly_better_level() -> None:
     core = make()
     arrive_running(core, "running", service_ms=15)
     core.arrive("equal", now=0, program="q", service_ms=15)
@@ -292,7 +294,7 @@ def test_a_running_call_gives_way_only_to_a_strictly_better_level():
     assert (keys(plan.admissions), keys(plan.victims)) == (["better"], ["running"])
 
 
-def test_the_worst_level_gives_way_first_and_in_it_the_latest():
+def test_the_worst_level_gives_way_first_and_in_it_the_latest() -> None:
     core = make(max_preemptions_per_step=3)
     for key, service in (("mid", 15), ("worst early", 50), ("worst late", 50)):
         arrive_running(core, key, service_ms=service)
@@ -301,7 +303,7 @@ def test_the_worst_level_gives_way_first_and_in_it_the_latest():
     assert keys(core.plan(0, free_slots=0).victims) == ["worst late", "worst early", "mid"]
 
 
-def test_preemptions_in_one_step_are_limited():
+def test_preemptions_in_one_step_are_limited() -> None:
     core = make()
     for i in range(5):
         arrive_running(core, f"r{i}", service_ms=50)
@@ -310,14 +312,14 @@ def test_preemptions_in_one_step_are_limited():
     assert (len(plan.victims), len(plan.admissions)) == (2, 2)
 
 
-def test_a_limit_of_zero_means_that_nobody_gives_way():
+def test_a_limit_of_zero_means_that_nobody_gives_way() -> None:
     core = make(max_preemptions_per_step=0)
     arrive_running(core, "r", service_ms=50)
     core.arrive("w", now=0, program="w")
     assert core.plan(0, free_slots=0).victims == ()
 
 
-def test_a_resumed_call_keeps_its_slot_for_its_minimum_run():
+def test_a_resumed_call_keeps_its_slot_for_its_minimum_run() -> None:
     core = make()
     arrive_running(core, "long", service_ms=50)
     core.preempt("long", 0)
@@ -329,7 +331,7 @@ def test_a_resumed_call_keeps_its_slot_for_its_minimum_run():
     assert keys(core.plan(5, free_slots=0).victims) == ["long"]
 
 
-def test_memory_forces_a_resumed_call_out_nevertheless():
+def test_memory_forces_a_resumed_call_out_nevertheless() -> None:
     core = make()
     arrive_running(core, "long")
     core.preempt("long", 0)
@@ -339,7 +341,7 @@ def test_memory_forces_a_resumed_call_out_nevertheless():
     assert core.counts == {"arrivals": 1, "preemptions_policy": 1, "preemptions_memory": 1}
 
 
-def test_nobody_gives_way_in_vain():
+def test_nobody_gives_way_in_vain() -> None:
     core = make()
     arrive_running(core, "long", service_ms=50)
     core.arrive("huge", now=0, program="h")
@@ -347,7 +349,7 @@ def test_nobody_gives_way_in_vain():
     assert (plan.admissions, plan.victims) == ((), ())
 
 
-def test_memory_is_made_free_for_a_better_call_though_a_slot_is_free():
+def test_memory_is_made_free_for_a_better_call_though_a_slot_is_free() -> None:
     core = make()
     arrive_running(core, "long", service_ms=50)
     core.arrive("short", now=0, program="s")
@@ -355,14 +357,14 @@ def test_memory_is_made_free_for_a_better_call_though_a_slot_is_free():
     assert (keys(plan.admissions), keys(plan.victims)) == (["short"], ["long"])
 
 
-def test_a_call_that_is_not_ready_is_passed_over():
+def test_a_call_that_is_not_ready_is_passed_over() -> None:
     core = make()
     core.arrive("loading", now=0, program="a", ready=False)
     core.arrive("ready", now=0, program="b", service_ms=50)
     assert keys(core.plan(0, free_slots=1).admissions) == ["ready"]
 
 
-def test_a_preempted_call_keeps_its_place():
+def test_a_preempted_call_keeps_its_place() -> None:
     core = make()
     arrive_running(core, "first", service_ms=15)
     core.arrive("second", now=1, program="q", service_ms=15)
@@ -370,7 +372,7 @@ def test_a_preempted_call_keeps_its_place():
     assert keys(core.waiting()) == ["first", "second"]
 
 
-def test_under_fcfs_there_is_one_queue_and_nobody_gives_way_or_starves():
+def test_under_fcfs_there_is_one_queue_and_nobody_gives_way_or_starves() -> None:
     core = make(policy="fcfs")
     arrive_running(core, "long", service_ms=1e6)
     core.charge(["long"], 1e6)
@@ -384,7 +386,7 @@ def test_under_fcfs_there_is_one_queue_and_nobody_gives_way_or_starves():
 # ---- pausing, taking, ending programs
 
 
-def test_a_paused_call_waits_without_being_counted_as_preempted():
+def test_a_paused_call_waits_without_being_counted_as_preempted() -> None:
     core = make()
     arrive_running(core, "a")
     core.pause("a", 5)
@@ -396,7 +398,7 @@ def test_a_paused_call_waits_without_being_counted_as_preempted():
     assert (end.wait_ms, end.preemptions) == (3, 0)
 
 
-def test_a_call_that_was_taken_returns_to_its_place():
+def test_a_call_that_was_taken_returns_to_its_place() -> None:
     core = make()
     for key in "ab":
         core.arrive(key, now=0, program=key)
@@ -409,7 +411,7 @@ def test_a_call_that_was_taken_returns_to_its_place():
     core.check_integrity()
 
 
-def test_a_call_can_end_while_it_is_taken():
+def test_a_call_can_end_while_it_is_taken() -> None:
     core = make()
     core.arrive("a", now=0, program="p")
     core.take("a")
@@ -417,7 +419,7 @@ def test_a_call_can_end_while_it_is_taken():
     core.check_integrity()
 
 
-def test_an_ended_program_is_forgotten_with_its_last_call():
+def test_an_ended_program_is_forgotten_with_its_last_call() -> None:
     core = make()
     arrive_running(core, "a", service_ms=50)
     core.end_program("a")
@@ -425,7 +427,7 @@ def test_an_ended_program_is_forgotten_with_its_last_call():
     assert core.arrive("again", now=2, program="a").level == 0
 
 
-def test_planning_forgets_idle_programs():
+def test_planning_forgets_idle_programs() -> None:
     core = make(program_idle_seconds=1)
     arrive_running(core, "a")
     core.end("a", 0)
@@ -435,12 +437,12 @@ def test_planning_forgets_idle_programs():
     assert len(core.programs) == 0
 
 
-def test_a_snapshot_is_bounded_and_serialisable():
+def test_a_snapshot_is_bounded_and_serialisable() -> None:
     core = make()
     for i in range(200):
         core.arrive(f"w{i}", now=0, program=f"w{i}")
         arrive_running(core, f"r{i}", service_ms=i)
-    seen = snapshot(core, now=5, limit=10)
+    seen: dict[str, Any] = snapshot(core, now=5, limit=10)
     assert json.loads(json.dumps(seen)) == seen
     assert [len(seen[name]) for name in ("running", "waiting", "active_programs")] == [10, 10, 10]
     assert (sum(seen["waiting_by_level"]), sum(seen["running_by_level"])) == (200, 200)

@@ -1,5 +1,8 @@
 """What holds for every policy in the registry, one that is added later included."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +21,7 @@ chains = st.builds(
 
 
 @st.composite
-def graphs(draw):
+def graphs(draw: Callable[..., Any]) -> ToyProgram:
     """A program whose calls may run in parallel: each waits for some of those before it."""
     size = draw(st.integers(1, 5))
     calls = {
@@ -45,14 +48,14 @@ limits = st.fixed_dictionaries(
 
 
 @every_policy
-def test_it_is_registered_under_its_own_name_and_holds_no_state(policy):
+def test_it_is_registered_under_its_own_name_and_holds_no_state(policy: str) -> None:
     instance: Policy = POLICIES[policy]
     assert instance.name == policy
     assert not getattr(instance, "__dict__", {})
 
 
 @every_policy
-def test_what_a_call_inherits_never_shrinks_as_the_program_is_served(policy):
+def test_what_a_call_inherits_never_shrinks_as_the_program_is_served(policy: str) -> None:
     program, before = Program("p"), 0.0
     for _ in range(5):
         program.own_ms += 3
@@ -65,7 +68,9 @@ def test_what_a_call_inherits_never_shrinks_as_the_program_is_served(policy):
 @every_policy
 @given(workloads, limits, st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_every_call_ends_once_with_exactly_its_service(policy, programs, changes, slots):
+def test_every_call_ends_once_with_exactly_its_service(
+    policy: str, programs: Mapping[str, ToyProgram], changes: dict[str, object], slots: int
+) -> None:
     result = run(Core(unit_settings(policy, **changes)), slots, programs, checked=True)
     expected = {f"{name}{call}": shape.length for name, p in programs.items() for call, shape in p.calls.items()}
     assert {key: end.service_ms for key, end in result.ends.items()} == expected
@@ -74,7 +79,9 @@ def test_every_call_ends_once_with_exactly_its_service(policy, programs, changes
 @every_policy
 @given(workloads, limits, st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
-def test_the_same_input_gives_the_same_schedule(policy, programs, changes, slots):
+def test_the_same_input_gives_the_same_schedule(
+    policy: str, programs: Mapping[str, ToyProgram], changes: dict[str, object], slots: int
+) -> None:
     first, second = (run(Core(unit_settings(policy, **changes)), slots, programs) for _ in range(2))
     assert first.running == second.running
 
@@ -82,16 +89,18 @@ def test_the_same_input_gives_the_same_schedule(policy, programs, changes, slots
 @every_policy
 @given(workloads, st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
-def test_a_programs_totals_hold_all_its_calls(policy, programs, slots):
+def test_a_programs_totals_hold_all_its_calls(policy: str, programs: Mapping[str, ToyProgram], slots: int) -> None:
     """The path is one scalar that every new call inherits, so it may exceed the true longest path, never miss it."""
     core = Core(unit_settings(policy))
     run(core, slots, programs)
     for name, program in programs.items():
-        assert core.programs.get(name).own_ms == sum(shape.length for shape in program.calls.values())
-        assert critical_path(program) <= core.programs.get(name).path_ms <= core.programs.get(name).own_ms
+        figures = core.programs.get(name)
+        assert figures is not None
+        assert figures.own_ms == sum(shape.length for shape in program.calls.values())
+        assert critical_path(program) <= figures.path_ms <= figures.own_ms
 
 
-def critical_path(program):
+def critical_path(program: ToyProgram) -> int:
     """Longest dependent sequence of calls, in steps."""
     lengths: dict[str, int] = {}
     for name, call in program.calls.items():  # every call comes after those it waits for
@@ -101,7 +110,7 @@ def critical_path(program):
 
 @given(st.lists(chains, min_size=1, max_size=5), st.integers(1, 3), limits)
 @settings(max_examples=60, deadline=None)
-def test_atlas_on_chains_is_plas(programs, slots, changes):
+def test_atlas_on_chains_is_plas(programs: list[ToyProgram], slots: int, changes: dict[str, object]) -> None:
     named = {chr(65 + i): program for i, program in enumerate(programs)}
     plas, atlas = (run(Core(unit_settings(policy, **changes)), slots, named) for policy in ("plas", "atlas"))
     assert plas.running == atlas.running

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,7 @@ TOLERANCE = 3  # for slow and busy machines; the targets are those of an idle on
 TARGETS_US = {"plan, nothing changes": 100, "arrive": 10, "charge, each call": 10, "end": 10, "preempt and start": 20}
 
 
-def busy_core(waiting):
+def busy_core(waiting: int) -> Core:
     core = Core(SchedulingSettings.parse("{}"))
     for i in range(RUNNING):
         core.arrive(f"r{i}", now=0, program=f"p{i}", service_ms=100.0 * i)
@@ -23,7 +24,7 @@ def busy_core(waiting):
     return core
 
 
-def median_us(operation, repeats=1_000):
+def median_us(operation: Callable[[int], object], repeats: int = 1000) -> float:
     """Median CPU time of one operation, which is given its number."""
     times = []
     for i in range(repeats):
@@ -33,11 +34,11 @@ def median_us(operation, repeats=1_000):
     return statistics.median(times) / 1000
 
 
-def measure(waiting):
+def measure(waiting: int) -> dict[str, float]:
     core = busy_core(waiting)
     running = [f"r{i}" for i in range(RUNNING)]
 
-    def preempt_and_start(i):
+    def preempt_and_start(i: int) -> None:
         core.preempt(f"r{i % RUNNING}", 3)
         core.start(f"r{i % RUNNING}", 3)
 
@@ -51,7 +52,7 @@ def measure(waiting):
 
 
 @pytest.fixture(scope="module")
-def figures():
+def figures() -> dict[int, dict[str, float]]:
     figures = {waiting: measure(waiting) for waiting in (100, 10_000)}
     print(f"\n{'us of CPU time, median':<24}{'100 waiting':>14}{'10,000 waiting':>16}{'target':>8}")
     for name, target in TARGETS_US.items():
@@ -60,10 +61,10 @@ def figures():
 
 
 @pytest.mark.parametrize("operation", TARGETS_US)
-def test_it_stays_cheap_with_ten_thousand_waiting(figures, operation):
+def test_it_stays_cheap_with_ten_thousand_waiting(figures: dict[int, dict[str, float]], operation: str) -> None:
     assert figures[10_000][operation] < TOLERANCE * TARGETS_US[operation]
 
 
 @pytest.mark.parametrize("operation", TARGETS_US)
-def test_it_hardly_depends_on_how_many_wait(figures, operation):
+def test_it_hardly_depends_on_how_many_wait(figures: dict[int, dict[str, float]], operation: str) -> None:
     assert figures[10_000][operation] < TOLERANCE * figures[100][operation] + 5

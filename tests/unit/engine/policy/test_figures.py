@@ -1,6 +1,7 @@
 """The paper's small examples, step by step: every step takes one unit, everything else is the core as it is."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -17,18 +18,18 @@ class TestFigure9:
 
     FORKS = (9, 3, 3, 3)
 
-    def makespan(self, order, policy):
+    def makespan(self, order: Sequence[int], policy: str) -> int:
         calls = {"root": ToyCall(1)}
         calls |= {f"fork {i}": ToyCall(length, ("root",)) for i, length in enumerate(order)}
         calls["join"] = ToyCall(1, tuple(name for name in calls if name.startswith("fork")))
         return run(Core(unit_settings(policy, queue_bounds_ms=[100])), 2, {"P": ToyProgram(calls)}).makespan
 
     @pytest.mark.parametrize("policy", ["fcfs", "plas", "atlas"])
-    def test_critical_path_first_takes_11(self, policy):
+    def test_critical_path_first_takes_11(self, policy: str) -> None:
         assert self.makespan(self.FORKS, policy) == 11
 
     @pytest.mark.parametrize("policy", ["fcfs", "plas", "atlas"])
-    def test_over_all_orders_the_best_is_11_and_the_worst_14(self, policy):
+    def test_over_all_orders_the_best_is_11_and_the_worst_14(self, policy: str) -> None:
         makespans = {self.makespan(order, policy) for order in itertools.permutations(self.FORKS)}
         assert (min(makespans), max(makespans)) == (11, 14)
 
@@ -49,11 +50,11 @@ class TestFigure2:
     }
 
     @pytest.mark.parametrize(("policy", "wait"), [("fcfs", 18), ("mlfq", 18), ("plas", 12)])
-    def test_total_wait(self, policy, wait):
+    def test_total_wait(self, policy: str, wait: int) -> None:
         core = Core(unit_settings(policy, queue_bounds_ms=[3]))
         assert run(core, 2, self.PROGRAMS, checked=True).total_wait == wait
 
-    def test_plas_serves_the_short_programs_first(self):
+    def test_plas_serves_the_short_programs_first(self) -> None:
         finished = {
             policy: run(Core(unit_settings(policy, queue_bounds_ms=[3])), 2, self.PROGRAMS).finished
             for policy in ("mlfq", "plas")
@@ -71,21 +72,19 @@ class TestFigure19:
     several calls the order of the policies is the same and the numbers are not: the nearest are 5 and 4.
     """
 
-    A = ToyProgram(
-        {"0": ToyCall(1), "1l": ToyCall(1, ("0",)), "1r": ToyCall(1, ("0",)), "2": ToyCall(1, ("1l", "1r"))}
-    )
+    A = ToyProgram({"0": ToyCall(1), "1l": ToyCall(1, ("0",)), "1r": ToyCall(1, ("0",)), "2": ToyCall(1, ("1l", "1r"))})
 
     @staticmethod
-    def waits(policy, programs):
+    def waits(policy: str, programs: Mapping[str, ToyProgram]) -> int:
         result = run(Core(unit_settings(policy, queue_bounds_ms=[1])), 1, programs, checked=True)
         service = sum(call.length for program in programs.values() for call in program.calls.values())
         return sum(result.finished.values()) - service
 
     @pytest.mark.parametrize(("policy", "waits"), [("mlfq", 5), ("atlas", 3)])
-    def test_programs_wait(self, policy, waits):
+    def test_programs_wait(self, policy: str, waits: int) -> None:
         assert self.waits(policy, {"A": self.A, "B": ToyProgram.chain([2])}) == waits
 
     @pytest.mark.parametrize(("policy", "waits"), [("mlfq", 5), ("atlas", 4)])
-    def test_with_b_in_several_calls_the_order_is_the_same(self, policy, waits):
+    def test_with_b_in_several_calls_the_order_is_the_same(self, policy: str, waits: int) -> None:
         a = ToyProgram({"l": ToyCall(1), "r": ToyCall(2)})
         assert self.waits(policy, {"A": a, "B": ToyProgram.chain([1, 2])}) == waits

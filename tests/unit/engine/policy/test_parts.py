@@ -11,11 +11,11 @@ from autellix_engine.policy.programs import Program
 from autellix_engine.policy.queues import LevelQueues
 
 
-def _call(level, order):
+def _call(level: int, order: int) -> Call:
     return Call(key=f"{level}/{order}", program=Program("p"), path_before=0, wait_before=0, level=level, order=order)
 
 
-def test_queues_iterate_by_level_then_order_and_backwards():
+def test_queues_iterate_by_level_then_order_and_backwards() -> None:
     calls = [_call(level, order) for level in range(3) for order in range(4)]
     shuffled = random.Random(0).sample(calls, len(calls))
     queues = LevelQueues(3)
@@ -33,15 +33,16 @@ def test_queues_iterate_by_level_then_order_and_backwards():
     assert len(queues) == 0
 
 
-def test_a_call_that_is_not_queued_cannot_be_removed():
+def test_a_call_that_is_not_queued_cannot_be_removed() -> None:
     queues = LevelQueues(1)
     with pytest.raises(KeyError):
         queues.remove(_call(0, 1))
 
 
-def test_agenda_gives_the_earliest_and_forgets_what_was_moved_or_discarded():
+def test_agenda_gives_the_earliest_and_forgets_what_was_moved_or_discarded() -> None:
     rng = random.Random(1)
-    agenda, expected = Agenda(), {}
+    agenda: Agenda[int] = Agenda()
+    expected: dict[int, float] = {}
     for _ in range(5_000):
         item = rng.randrange(50)
         if rng.random() < 0.7:
@@ -57,19 +58,19 @@ def test_agenda_gives_the_earliest_and_forgets_what_was_moved_or_discarded():
     assert len(agenda._heap) <= 2 * 50 + 65
 
 
-def test_a_decision_is_due_in_every_step_by_default():
+def test_a_decision_is_due_in_every_step_by_default() -> None:
     cadence = Cadence(steps_per_decision=1, spare_calls=0)
     assert [cadence.due() for _ in range(4)] == [True] * 4
 
 
-def test_a_decision_is_due_every_n_steps_and_when_a_call_arrives():
+def test_a_decision_is_due_every_n_steps_and_when_a_call_arrives() -> None:
     cadence = Cadence(steps_per_decision=3, spare_calls=0)
     assert [cadence.due() for _ in range(7)] == [True, False, False, True, False, False, True]
     cadence.arrived()
     assert [cadence.due() for _ in range(4)] == [True, False, False, True]
 
 
-def test_a_finished_call_makes_a_decision_due_unless_a_spare_one_takes_its_slot():
+def test_a_finished_call_makes_a_decision_due_unless_a_spare_one_takes_its_slot() -> None:
     cadence = Cadence(steps_per_decision=10, spare_calls=2)
     assert cadence.due()
     for _ in range(2):

@@ -10,12 +10,12 @@ amounts = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 figures = st.fixed_dictionaries({"service_ms": amounts, "path_ms": amounts, "wait_ms": amounts})
 
 
-def _seen(program):
+def _seen(program: Program) -> tuple[float, float, float]:
     return program.service_ms, program.path_ms, program.wait_ms
 
 
 @given(st.lists(figures, max_size=4), amounts)
-def test_merges_commute_and_repeats_change_nothing(brought, own):
+def test_merges_commute_and_repeats_change_nothing(brought: list[dict[str, float]], own: float) -> None:
     seen = set()
     for order in itertools.permutations([*brought, *brought[:1]]):
         program = Program("p", own_ms=own)
@@ -26,7 +26,7 @@ def test_merges_commute_and_repeats_change_nothing(brought, own):
 
 
 @given(st.lists(figures, max_size=6), amounts)
-def test_figures_never_shrink(brought, own):
+def test_figures_never_shrink(brought: list[dict[str, float]], own: float) -> None:
     program = Program("p", own_ms=own)
     for each in brought:
         before = _seen(program)
@@ -40,7 +40,7 @@ def test_figures_never_shrink(brought, own):
         max_size=40,
     )
 )
-def test_service_here_and_elsewhere_is_never_counted_twice(events):
+def test_service_here_and_elsewhere_is_never_counted_twice(events: list[tuple[str, int]]) -> None:
     """Calls end on two engines, the sender learns of them late, and sends what it knows with new calls."""
     program = Program("p")
     true = {"here": 0, "elsewhere": 0}
@@ -62,7 +62,7 @@ def test_service_here_and_elsewhere_is_never_counted_twice(events):
     assert program.service_ms == sum(true.values())
 
 
-def test_newest_own_service_counts_on_top_of_what_a_request_brought():
+def test_newest_own_service_counts_on_top_of_what_a_request_brought() -> None:
     program = Program("p", own_ms=100)
     program.merge(service_ms=400, path_ms=0, wait_ms=0)  # 300 of it elsewhere
     program.own_ms += 50
@@ -71,15 +71,15 @@ def test_newest_own_service_counts_on_top_of_what_a_request_brought():
     assert program.service_ms == 450
 
 
-def _table(**changes):
-    return ProgramTable(**({"idle_ms": 100, "limit": 3} | changes))
+def _table() -> ProgramTable:
+    return ProgramTable(idle_ms=100, limit=3)
 
 
-def _visit(table, name, now):
+def _visit(table: ProgramTable, name: str, now: float) -> None:
     table.leave(table.enter(name), now)
 
 
-def test_an_idle_program_is_forgotten_after_its_time():
+def test_an_idle_program_is_forgotten_after_its_time() -> None:
     table = _table()
     _visit(table, "a", now=0)
     _visit(table, "b", now=50)
@@ -90,7 +90,7 @@ def test_an_idle_program_is_forgotten_after_its_time():
     table.check_integrity()
 
 
-def test_activity_keeps_a_program():
+def test_activity_keeps_a_program() -> None:
     table = _table()
     _visit(table, "a", now=0)
     _visit(table, "a", now=90)
@@ -98,14 +98,14 @@ def test_activity_keeps_a_program():
     assert table.get("a") is not None
 
 
-def test_a_program_with_calls_never_expires():
+def test_a_program_with_calls_never_expires() -> None:
     table = _table()
     table.enter("a")
     table.expire(1e9)
     assert table.get("a") is not None
 
 
-def test_a_full_table_forgets_the_program_idle_for_longest():
+def test_a_full_table_forgets_the_program_idle_for_longest() -> None:
     table = _table()
     for now, name in enumerate(["a", "b", "c"]):
         _visit(table, name, now)
@@ -117,7 +117,7 @@ def test_a_full_table_forgets_the_program_idle_for_longest():
     table.check_integrity()
 
 
-def test_a_table_full_of_busy_programs_grows_beyond_its_limit_and_shrinks_again():
+def test_a_table_full_of_busy_programs_grows_beyond_its_limit_and_shrinks_again() -> None:
     table = _table()
     programs = [table.enter(f"{i}") for i in range(5)]
     assert len(table) == 5
@@ -129,7 +129,7 @@ def test_a_table_full_of_busy_programs_grows_beyond_its_limit_and_shrinks_again(
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_an_ended_program_goes_at_once_or_with_its_last_call(busy):
+def test_an_ended_program_goes_at_once_or_with_its_last_call(busy: bool) -> None:
     table = _table()
     program = table.enter("a")
     if not busy:
@@ -142,5 +142,5 @@ def test_an_ended_program_goes_at_once_or_with_its_last_call(busy):
     table.check_integrity()
 
 
-def test_ending_a_program_that_is_unknown_does_nothing():
+def test_ending_a_program_that_is_unknown_does_nothing() -> None:
     _table().end("nobody")

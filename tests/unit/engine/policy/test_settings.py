@@ -5,16 +5,16 @@ import pytest
 from autellix_engine.policy import POLICIES, InvalidSettings, SchedulingSettings
 
 
-def test_defaults_are_eight_levels_as_wide_as_their_quanta():
+def test_defaults_are_eight_levels_as_wide_as_their_quanta() -> None:
     settings = SchedulingSettings.parse("{}")
-    assert settings.queue_bounds_ms == (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
-    assert settings.quanta == (1_000, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, float("inf"))
+    assert list(settings.queue_bounds_ms) == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000]
+    assert list(settings.quanta) == [1_000, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, float("inf")]
     assert settings.policy == "plas"
     assert settings.starvation_ratio >= 4
     assert settings.steps_per_decision == 1
 
 
-def test_every_registered_policy_can_be_chosen_and_no_other():
+def test_every_registered_policy_can_be_chosen_and_no_other() -> None:
     for name in POLICIES:
         assert SchedulingSettings.parse({"policy": name}).policy == name
     with pytest.raises(InvalidSettings) as error:
@@ -22,7 +22,7 @@ def test_every_registered_policy_can_be_chosen_and_no_other():
     assert all(name in str(error.value) for name in POLICIES)
 
 
-def test_settings_survive_the_way_through_json():
+def test_settings_survive_the_way_through_json() -> None:
     settings = SchedulingSettings.parse({"policy": "atlas", "queue_bounds_ms": [5, 10.5], "quanta_ms": [1, 2]})
     assert SchedulingSettings.parse(settings.model_dump_json()) == settings
     assert SchedulingSettings.parse(settings.model_dump(mode="json")) == settings
@@ -52,7 +52,9 @@ def test_settings_survive_the_way_through_json():
         ({"max_programs": 0}, "scheduling.max_programs", "greater than or equal to 1"),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_line_that_names_it(given, named, allowed):
+def test_a_wrong_setting_is_refused_in_one_line_that_names_it(
+    given: dict[str, object], named: str, allowed: str
+) -> None:
     with pytest.raises(InvalidSettings) as error:
         SchedulingSettings.parse(given)
     message = str(error.value)
@@ -62,18 +64,18 @@ def test_a_wrong_setting_is_refused_in_one_line_that_names_it(given, named, allo
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_numbers_that_are_none_are_refused(number):
+def test_numbers_that_are_none_are_refused(number: str) -> None:
     with pytest.raises(InvalidSettings, match="starvation_ratio"):
         SchedulingSettings.parse(f'{{"starvation_ratio": {number}}}')
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"plas"'])
-def test_anything_but_a_json_object_is_refused(text):
+def test_anything_but_a_json_object_is_refused(text: str) -> None:
     with pytest.raises(InvalidSettings, match="scheduling"):
         SchedulingSettings.parse(text)
 
 
-def test_every_wrong_field_is_named_at_once():
+def test_every_wrong_field_is_named_at_once() -> None:
     with pytest.raises(InvalidSettings) as error:
         SchedulingSettings.parse(json.dumps({"policy": "x", "min_run_ms": -1}))
     assert "scheduling.policy" in str(error.value)

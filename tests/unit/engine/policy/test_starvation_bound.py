@@ -1,12 +1,13 @@
 """The bound on waiting of docs/scheduling.md, against streams of fresh short programs made to break it."""
 
+from collections.abc import Sequence
 from math import ceil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autellix_engine.policy import Core, SchedulingSettings
+from autellix_engine.policy import Call, Core, SchedulingSettings
 
 STEP = 1.0  # ms
 
@@ -14,13 +15,13 @@ STEP = 1.0  # ms
 class Watched:
     """One wait of one call: from its arrival or the loss of its slot until it gets a slot."""
 
-    def __init__(self, core, call, slots, now):
+    def __init__(self, core: Core, call: Call, slots: int, now: float) -> None:
         self.since = now
         self._core, self._call, self._slots = core, call, slots
         self._own_service, self._own_wait = call.service, call.wait
         self.promoted_before = 0  # promoted calls that waited in front of it when it was promoted
 
-    def bound(self):
+    def bound(self) -> float:
         """Its longest possible length in ms."""
         settings, program, policy = self._core.settings, self._call.program, self._core.policy
         decision = settings.steps_per_decision * STEP
@@ -36,14 +37,20 @@ class Watched:
         return max(0.0, until_promotion) + decision + turns * (turn + handover)
 
 
-def serve(core, slots, *, long_calls, fresh_length, fresh_every, duration):
+def serve(
+    core: Core, slots: int, *, long_calls: Sequence[int], fresh_length: int, fresh_every: int, duration: int
+) -> tuple[int, float]:
     """Serves long calls beside a stream of fresh programs; returns how often a wait was longer than its bound, and
     the longest wait of a long call in units of its bound."""
-    remaining, running, watched, broken, worst = {}, [], {}, 0, 0.0
+    remaining: dict[str, float] = {}
+    running: list[str] = []
+    watched: dict[str, Watched] = {}
+    broken, worst = 0, 0.0
 
-    def arrive(key, length, **figures):
+    def arrive(key: str, length: int, now: float, service_ms: float = 0.0) -> None:
         remaining[key] = length
-        watched[key] = Watched(core, core.arrive(key, program=f"program of {key}", **figures), slots, figures["now"])
+        call = core.arrive(key, program=f"program of {key}", now=now, service_ms=service_ms)
+        watched[key] = Watched(core, call, slots, now)
 
     for i, length in enumerate(long_calls):
         arrive(f"long{i}", length, now=0, service_ms=60.0 * (i + 1))
@@ -76,7 +83,7 @@ def serve(core, slots, *, long_calls, fresh_length, fresh_every, duration):
     return broken, worst
 
 
-def make(policy, **changes):
+def make(policy: str, **changes: object) -> Core:
     base = {
         "policy": policy,
         "queue_bounds_ms": [8, 32, 128],
@@ -99,8 +106,8 @@ def make(policy, **changes):
 )
 @settings(max_examples=25, deadline=None)
 def test_no_call_waits_longer_than_the_bound(
-    policy, slots, fresh_length, fresh_every, long_calls, preemptions, min_run
-):
+    policy: str, slots: int, fresh_length: int, fresh_every: int, long_calls: list[int], preemptions: int, min_run: int
+) -> None:
     core = make(policy, max_preemptions_per_step=preemptions, min_run_ms=min_run)
     broken, _ = serve(
         core, slots, long_calls=long_calls, fresh_length=fresh_length, fresh_every=fresh_every, duration=500
@@ -108,12 +115,12 @@ def test_no_call_waits_longer_than_the_bound(
     assert broken == 0
 
 
-def full_load(core):
+def full_load(core: Core) -> tuple[int, float]:
     """Fresh programs that just stay in the best level and take the only slot: promotion alone lets others through."""
     return serve(core, 1, long_calls=[30, 30, 30], fresh_length=7, fresh_every=7, duration=4_000)
 
 
-def test_the_bound_is_met_where_it_bites():
+def test_the_bound_is_met_where_it_bites() -> None:
     core = make("plas")
     broken, worst = full_load(core)
     assert broken == 0
@@ -122,7 +129,7 @@ def test_the_bound_is_met_where_it_bites():
     assert all(f"long{i}" not in core for i in range(3)), "the long calls ended in spite of the stream"
 
 
-def test_without_promotion_the_same_stream_breaks_the_bound(monkeypatch):
+def test_without_promotion_the_same_stream_breaks_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Core, "_promote_starving", lambda self, now: None)
     core = make("plas")
     broken, _ = full_load(core)

@@ -1,13 +1,15 @@
 """Any sequence of events, under every policy, against a model that is as simple as can be."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from autellix_engine.policy import POLICIES, CallState, Core, SchedulingSettings
+from autellix_engine.policy import POLICIES, CallState, Core, Plan, SchedulingSettings
 
 PROGRAMS = ["p", "q", "r", None]
 SLOTS = 3
@@ -38,7 +40,7 @@ class CoreMachine(RuleBasedStateMachine):
         ratio=st.sampled_from([1, 2, 1_000]),
         max_programs=st.sampled_from([1, 2, 100]),
     )
-    def begin(self, max_preemptions, min_run, ratio, max_programs):
+    def begin(self, max_preemptions: int, min_run: int, ratio: int, max_programs: int) -> None:
         self.core = Core(
             SchedulingSettings.parse(
                 {
@@ -57,19 +59,19 @@ class CoreMachine(RuleBasedStateMachine):
         self.calls: dict[str, Expected] = {}
         self.count = 0
 
-    def _pick(self, data, wanted):
+    def _pick(self, data: st.DataObject, wanted: Callable[[Expected], bool]) -> str:
         keys = [key for key, call in self.calls.items() if wanted(call)]
         assume(keys)
         return data.draw(st.sampled_from(keys))
 
-    def _pass_time(self, ms):
+    def _pass_time(self, ms: float) -> None:
         self.now += ms
         for call in self.calls.values():
             if call.ready and not call.running:
                 call.wait += ms
 
     @rule(program=st.sampled_from(PROGRAMS), service=durations, path=durations, wait=durations, ready=st.booleans())
-    def arrive(self, program, service, path, wait, ready):
+    def arrive(self, program: str | None, service: int, path: int, wait: int, ready: bool) -> None:
         self.count += 1
         key = f"c{self.count}"
         known = self.core.programs.get(program) if program else None
@@ -83,7 +85,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert all(a >= b for a, b in zip(after, (service, path, wait), strict=True))
 
     @rule(ms=durations, free_first=st.booleans())
-    def step(self, ms, free_first):
+    def step(self, ms: int, free_first: bool) -> None:
         """Plan, carry it out, let it run for a while, charge."""
         running = [key for key, call in self.calls.items() if call.running]
         free = SLOTS - len(running)
@@ -105,7 +107,7 @@ class CoreMachine(RuleBasedStateMachine):
         for key in ran:
             self.calls[key].service += ms
 
-    def _check_plan(self, plan, free):
+    def _check_plan(self, plan: Plan, free: int) -> None:
         assert len(plan.victims) <= self.core.settings.max_preemptions_per_step
         assert len(plan.admissions) <= free + len(plan.victims)
         ready = [call for call in self.core.waiting() if call.ready]
@@ -118,7 +120,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(call.running for call in self.calls.values()))
     @rule(data=st.data())
-    def memory_runs_out(self, data):
+    def memory_runs_out(self, data: st.DataObject) -> None:
         key = self._pick(data, lambda call: call.running)
         self.core.preempt(key, self.now, for_memory=True)
         self.calls[key].running = False
@@ -126,21 +128,21 @@ class CoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(call.running for call in self.calls.values()))
     @rule(data=st.data())
-    def pause(self, data):
+    def pause(self, data: st.DataObject) -> None:
         key = self._pick(data, lambda call: call.running)
         self.core.pause(key, self.now)
         self.calls[key].running = self.calls[key].ready = False
 
     @precondition(lambda self: any(not call.running for call in self.calls.values()))
     @rule(data=st.data(), ready=st.booleans())
-    def readiness_changes(self, data, ready):
+    def readiness_changes(self, data: st.DataObject, ready: bool) -> None:
         key = self._pick(data, lambda call: not call.running)
         self.core.set_ready(key, ready, self.now)
         self.calls[key].ready = ready
 
     @precondition(lambda self: any(not call.running for call in self.calls.values()))
     @rule(data=st.data())
-    def take_and_put_back(self, data):
+    def take_and_put_back(self, data: st.DataObject) -> None:
         key = self._pick(data, lambda call: not call.running)
         order = [call.key for call in self.core.waiting()]
         self.core.take(key)
@@ -150,7 +152,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), ms=durations)
-    def late_charge(self, data, ms):
+    def late_charge(self, data: st.DataObject, ms: int) -> None:
         """A step that was in flight when the call lost its slot comes back."""
         key = self._pick(data, lambda call: True)
         self.core.charge([key, "gone"], ms)
@@ -158,7 +160,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
-    def end(self, data):
+    def end(self, data: st.DataObject) -> None:
         """Finished or aborted, in whatever state."""
         key = self._pick(data, lambda call: True)
         program = self.core.call(key).program
@@ -172,19 +174,19 @@ class CoreMachine(RuleBasedStateMachine):
         assert key not in self.core
 
     @rule(ms=durations)
-    def time_passes(self, ms):
+    def time_passes(self, ms: int) -> None:
         self._pass_time(ms)
 
     @rule(program=st.sampled_from(["p", "q", "r"]))
-    def program_ends(self, program):
+    def program_ends(self, program: str) -> None:
         self.core.end_program(program)
 
     @invariant()
-    def the_core_agrees_with_itself(self):
+    def the_core_agrees_with_itself(self) -> None:
         self.core.check_integrity()
 
     @invariant()
-    def the_core_agrees_with_the_model(self):
+    def the_core_agrees_with_the_model(self) -> None:
         assert len(self.core) == len(self.calls)
         for key, expected in self.calls.items():
             call = self.core.call(key)
@@ -193,7 +195,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert (call.total_service, call.total_wait + pending) == (expected.service, expected.wait)
 
     @invariant()
-    def preemptions_are_paid_for_by_service(self):
+    def preemptions_are_paid_for_by_service(self) -> None:
         min_run = self.core.settings.min_run_ms
         for expected in self.calls.values():
             if min_run > 0:
@@ -201,8 +203,8 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_any_sequence_of_events_keeps_the_core_right(policy):
-    machine = type(f"Machine_{policy}", (CoreMachine,), {"policy": policy})
+def test_any_sequence_of_events_keeps_the_core_right(policy: str) -> None:
+    machine: Any = type(f"Machine_{policy}", (CoreMachine,), {"policy": policy})
     case = machine.TestCase
     case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=False)
     case("runTest").runTest()
