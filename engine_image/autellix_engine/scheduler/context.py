@@ -1,14 +1,12 @@
 """Reads the program context of a request."""
 
-import logging
 from collections import Counter
 from typing import Final
 
 from vllm.v1.request import Request
 
+from autellix_engine.scheduler.log import logger
 from autellix_wire.context import InvalidContext, ProgramContext
-
-logger = logging.getLogger(__name__)
 
 
 class ContextReader:

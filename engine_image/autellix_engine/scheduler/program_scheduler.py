@@ -5,7 +5,6 @@ its waiting queues in their order, so they are views of the core's order; and it
 so requests that give way for a better call are preempted here, before each step.
 """
 
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,12 +26,11 @@ from autellix_engine.records.interface import RecordPublisher
 from autellix_engine.scheduler.compatibility import check_version
 from autellix_engine.scheduler.context import ContextReader
 from autellix_engine.scheduler.ledger import Ledger
+from autellix_engine.scheduler.log import logger
 from autellix_engine.scheduler.memory import MemoryForecast
 from autellix_engine.scheduler.request_queues import KvHoldingQueue, WaitingQueue
 from autellix_engine.scheduler.steps import StepClock
 from autellix_wire.records import LoadReport
-
-logger = logging.getLogger(__name__)
 
 #: Least time between two load reports, unless the engine becomes busy or idle.
 REPORT_MS: Final = 500.0
@@ -58,7 +56,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         self._clock = clock
         settings = scheduling_settings(self.vllm_config.additional_config)
         self.core: Final = Core(settings)
-        self.publisher: Final = publisher or make_publisher(os.environ)
+        self.publisher: Final = publisher if publisher is not None else make_publisher(os.environ)
         self._cadence = Cadence(steps_per_decision=settings.steps_per_decision, spare_calls=settings.spare_calls)
         self._contexts = ContextReader()
         self._ledger = Ledger()
@@ -213,8 +211,8 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         needs, and at most half.
         """
         configured: int = self.scheduler_config.long_prefill_token_threshold
-        prefilling = [request for request in self.running if request.is_prefill_chunk]
-        if not admissions or all(request.priority <= admissions[0].level for request in prefilling):
+        prefilling = [request for request in self.running if request.is_prefill_chunk] if admissions else []
+        if all(request.priority <= admissions[0].level for request in prefilling):
             return configured
         needed = sum(self.requests[call.key].num_tokens for call in admissions)
         tokens = self.max_num_scheduled_tokens - (len(self.running) - len(prefilling))

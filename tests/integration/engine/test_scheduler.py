@@ -354,7 +354,7 @@ def test_a_malformed_context_is_counted_logged_once_and_served_without(
     make: MakeBench, caplog: pytest.LogCaptureFixture, xargs: dict[str, object]
 ) -> None:
     bench = make(scheduling=LEVELS)
-    with caplog.at_level(logging.WARNING, "autellix_engine"):
+    with caplog.at_level(logging.WARNING, "vllm.autellix"):
         bench.add(*(make_request(f"{i}", output=1, xargs=xargs) for i in range(3)))
     bench.run()
     assert len([message for message in caplog.messages if "malformed program context" in message]) == 1
@@ -584,6 +584,12 @@ def test_a_local_build_of_the_supported_version_is_accepted(make: MakeBench, mon
 def test_wrong_settings_stop_the_start(make: MakeBench) -> None:
     with pytest.raises(InvalidSettings, match="queue_bounds_ms"):
         make(scheduling={"queue_bounds_ms": [2, 1]})
+
+
+def test_the_active_settings_are_logged_once_where_vllm_logs(make: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "vllm.autellix"):
+        make(scheduling=LEVELS)
+    assert [message for message in caplog.messages if '"policy":"plas"' in message] == [caplog.messages[-1]]
 
 
 def test_vllm_finds_the_class_by_the_name_that_is_documented() -> None:
