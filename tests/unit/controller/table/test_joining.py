@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autellix_controller.table.entry import ProgramEntry, State, tombstone
@@ -39,6 +39,7 @@ def entries(*states: State) -> st.SearchStrategy[ProgramEntry]:
 any_entry = entries("active", "ended")
 
 
+@settings(deadline=None)
 @given(any_entry, any_entry, st.booleans())
 def test_joining_again_changes_nothing(stored: ProgramEntry, local: ProgramEntry, create: bool) -> None:
     joined = join(stored, local, create=create)
@@ -47,6 +48,7 @@ def test_joining_again_changes_nothing(stored: ProgramEntry, local: ProgramEntry
         assert join(stored, joined, create=create) == joined
 
 
+@settings(deadline=None)
 @given(any_entry, any_entry, st.booleans())
 def test_an_end_is_final_for_its_life(stored: ProgramEntry, local: ProgramEntry, create: bool) -> None:
     joined = join(stored, local, create=create)
@@ -55,6 +57,7 @@ def test_an_end_is_final_for_its_life(stored: ProgramEntry, local: ProgramEntry,
         assert joined.created_ms > max(ends)
 
 
+@settings(deadline=None)
 @given(entries("active"), entries("active"), st.booleans())
 def test_the_stores_pin_wins(stored: ProgramEntry, local: ProgramEntry, create: bool) -> None:
     joined = join(stored, local, create=create)
@@ -62,6 +65,7 @@ def test_the_stores_pin_wins(stored: ProgramEntry, local: ProgramEntry, create: 
         assert joined.engine == stored.engine
 
 
+@settings(deadline=None)
 @given(entries("active"), entries("active"), st.booleans())
 def test_figures_never_shrink(stored: ProgramEntry, local: ProgramEntry, create: bool) -> None:
     joined = join(stored, local, create=create)

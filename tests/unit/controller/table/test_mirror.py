@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autellix_controller.table.entry import ProgramEntry, tombstone
@@ -187,6 +187,7 @@ def test_an_arrival_alone_is_not_worth_a_write() -> None:
     assert mirror.take_dirty() == ["p"]
 
 
+@settings(deadline=None)
 @given(st.permutations([(with_path(float(revision)), revision) for revision in range(1, 7)]))
 def test_replies_in_any_order_leave_the_newest(writes: list[tuple[ProgramEntry, int]]) -> None:
     mirror = Mirror(idle)
@@ -207,6 +208,7 @@ operations = st.lists(
 
 
 @pytest.mark.parametrize("keep", [idle, in_use])
+@settings(deadline=None)
 @given(operations=operations)
 def test_count_and_pages_always_agree_with_the_entries(
     keep: Callable[[ProgramEntry], bool], operations: list[tuple[str, str, str]]

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autellix_controller.table import InvalidTableUrl, open_table, read_programs
@@ -40,6 +40,7 @@ def test_records_of_former_lives_do_not_belong() -> None:
     assert belongs(ENTRY, None)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 10), st.floats(0, 10))
 def test_merging_figures_commutes(a: float, b: float) -> None:
     one, two = msgspec.structs.replace(ENTRY, path_ms=a), msgspec.structs.replace(ENTRY, path_ms=b)
@@ -143,6 +144,7 @@ async def test_memory_cannot_be_read_from_outside() -> None:
         await read_programs("memory:", "/autellix/n/c")
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("uvwxyz")), unique=True), st.integers(1, 4))
 def test_the_index_pages_through_each_owners_ids_in_order(pairs: list[tuple[str, str]], limit: int) -> None:
     added, rebuilt = OwnerIndex(), OwnerIndex()
