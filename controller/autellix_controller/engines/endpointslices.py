@@ -10,6 +10,8 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+import aiohttp
+
 from autellix_controller.background import Backoff
 from autellix_controller.engines.discovery import Publish
 from autellix_controller.engines.engine import Endpoint
@@ -127,31 +129,20 @@ class EndpointSliceDiscovery:
 
 
 class KubernetesSlices:
-    """``SliceSource`` over the API server, by ``kubernetes.aio``."""
+    """``SliceSource`` over the API server, by ``kubernetes.aio``.
+
+    Only its connection and credentials are used: typed resources would cost most of the controller's memory, and of
+    its image.
+    """
 
     def __init__(self, namespace: str, service: str) -> None:
-        self._namespace, self._selector = namespace, f"{_SERVICE_LABEL}={service}"
-        self._api: Any = None
-
-    async def _connected(self) -> Any:
-        # Imported here: nobody else needs the client, and it costs memory and half a second.
-        from kubernetes.aio import client, config
-
-        if self._api is None:
-            try:
-                config.load_incluster_config()  # type: ignore[no-untyped-call]
-            except config.ConfigException:
-                await config.load_kube_config()  # type: ignore[no-untyped-call]
-            self._api = client.DiscoveryV1Api(client.ApiClient())
-        return self._api
+        self._path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        self._selector = f"{_SERVICE_LABEL}={service}"
+        self._client: Any = None
 
     async def list(self) -> Mapping[str, Any]:
         """See ``SliceSource``."""
-        api = await self._connected()
-        # Without deserialisation into models: plain JSON is all we read.
-        response = await api.list_namespaced_endpoint_slice_without_preload_content(
-            self._namespace, label_selector=self._selector, _request_timeout=30
-        )
+        response = await self._get({}, seconds=30)
         body = await response.read()
         _raise_for(response.status, body)
         listed: Mapping[str, Any] = json.loads(body)
@@ -159,16 +150,13 @@ class KubernetesSlices:
 
     async def watch(self, resource_version: str) -> AsyncIterator[Mapping[str, Any]]:
         """See ``SliceSource``."""
-        api = await self._connected()
-        response = await api.list_namespaced_endpoint_slice_without_preload_content(
-            self._namespace,
-            label_selector=self._selector,
-            watch=True,
-            allow_watch_bookmarks=True,
-            resource_version=resource_version,
-            timeout_seconds=_WATCH_SECONDS,
-            _request_timeout=_WATCH_SECONDS + 30,
-        )
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        response = await self._get(query, seconds=_WATCH_SECONDS + 30)
         try:
             if response.status >= 400:
                 _raise_for(response.status, await response.read())
@@ -178,10 +166,36 @@ class KubernetesSlices:
         finally:
             response.close()
 
+    async def _get(self, query: Mapping[str, str], *, seconds: int) -> aiohttp.ClientResponse:
+        """The answer of the API server, its body unread."""
+        client = await self._connected()
+        request = await client.param_serialize(
+            method="GET",
+            resource_path=self._path,
+            query_params=[("labelSelector", self._selector), *query.items()],
+            auth_settings=["BearerToken"],
+        )
+        answer = await client.call_api(*request, _request_timeout=seconds)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _connected(self) -> Any:
+        # Imported here: who finds engines by a list does not need the client.
+        from kubernetes.aio import config
+        from kubernetes.aio.client import ApiClient
+
+        if self._client is None:
+            try:
+                config.load_incluster_config()  # type: ignore[no-untyped-call]
+            except config.ConfigException:
+                await config.load_kube_config()  # type: ignore[no-untyped-call]
+            self._client = ApiClient()
+        return self._client
+
     async def close(self) -> None:
         """Closes the connections."""
-        if self._api is not None:
-            await self._api.api_client.close()
+        if self._client is not None:
+            await self._client.close()
 
 
 def _raise_for(status: int, body: bytes) -> None:
