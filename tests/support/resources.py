@@ -57,6 +57,8 @@ def engine_template(folders: list[Path]) -> dict[str, Any]:
     """Lends an engine the node's vLLM: this Python, its environment, and more ``folders``, all read-only."""
     environment = Path(sys.prefix)
     mounts = node_mounts([Path("/usr"), Path(sys.base_prefix), environment, *folders])
+    # The image may keep others out of a folder on the way, as Debian does with /root: an empty one takes its place.
+    tops = sorted({Path(mount["mountPath"]).parts[1] for mount in mounts} - {"usr", "tmp"})
     variables = {
         "PATH": f"{environment}/bin:{_DEFAULT_PATH}",
         "HF_HUB_OFFLINE": "1",
@@ -75,9 +77,9 @@ def engine_template(folders: list[Path]) -> dict[str, Any]:
                     "resources": {"requests": {"cpu": "200m", "memory": _ENGINE_MEMORY}},
                     "readinessProbe": {"periodSeconds": 2},
                     "startupProbe": {"periodSeconds": 2, "failureThreshold": 300},
-                    "volumeMounts": mounts,
+                    "volumeMounts": [*({"name": f"top-{top}", "mountPath": f"/{top}"} for top in tops), *mounts],
                 }
             ],
-            "volumes": [node_volume()],
+            "volumes": [*({"name": f"top-{top}", "emptyDir": {}} for top in tops), node_volume()],
         }
     }
