@@ -9,7 +9,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/autellix
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 PYTEST := .venv/bin/python -m pytest
-SOURCES := wire operator controller engine_image/autellix_engine kernels tests
+SOURCES := wire operator controller engine_image/autellix_engine kernels bench tests
 
 .PHONY: help
 help: ## list the targets

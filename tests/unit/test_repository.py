@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMPONENT_FOLDERS = ("operator", "controller", "engine_image", "wire", "kernels", "client", "bench", "charts", "crds", "docs")
+COMPONENT_FOLDERS = tuple("operator controller engine_image wire kernels client bench charts crds docs".split())
 
 
 def tracked_files() -> list[Path]:
@@ -15,12 +15,12 @@ def tracked_files() -> list[Path]:
     return [ROOT / name for name in listing.split("\0") if name]
 
 
-def test_no_top_level_folder_is_a_package_because_operator_would_shadow_the_standard_library() -> None:
+def test_no_top_level_folder_is_a_package_that_would_shadow_the_standard_library() -> None:
     offenders = [f for f in COMPONENT_FOLDERS if (ROOT / f / "__init__.py").exists()]
     assert offenders == []
 
 
-def test_no_test_folder_is_a_package_because_its_name_would_shadow_a_component() -> None:
+def test_no_test_folder_is_a_package_that_would_shadow_a_component() -> None:
     kinds = ("unit", "integration", "e2e")
     offenders = [str(p.relative_to(ROOT)) for kind in kinds for p in (ROOT / "tests" / kind).rglob("__init__.py")]
     assert offenders == []
