@@ -68,8 +68,7 @@ def build(image: str, dockerfile: Path, context: Path, archive: Path) -> None:
             f"--tag={image}",
             str(context),
         )
-        # Compressing takes longer than all the rest, and the archive is read once, from a disk nearby.
-        buildah.run(f"{image}: writing", "push", "--disable-compression", image, f"oci-archive:{archive}:{image}")
+        buildah.run(f"{image}: writing", "push", image, f"oci-archive:{archive}:{image}")
 
 
 class _Buildah:

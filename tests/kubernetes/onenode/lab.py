@@ -191,7 +191,8 @@ class Lab:
 
     def _refuse_foreign_folder(self) -> None:
         root = self.layout.root
-        if root.exists() and not (root.is_dir() and (self.layout.ownership_mark.exists() or not any(root.iterdir()))):
+        ours = self.layout.ownership_mark.exists() or self.running
+        if root.exists() and not ours and not (root.is_dir() and not any(root.iterdir())):
             raise OnenodeError(f"{root} holds something that is not a lab; name another folder, or empty it yourself")
 
     @contextlib.contextmanager

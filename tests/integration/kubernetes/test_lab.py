@@ -1,0 +1,266 @@
+"""A real lab: pods, Services, claims, parts that die, a neighbour, a crash, and what is left of it all: nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onenode import namespaces
+from onenode.binaries import binary
+from onenode.errors import OnenodeError
+from onenode.images import etcd_image
+from onenode.lab import Lab
+from onenode.layout import BORROWED_FOLDERS
+from onenode.manifests import as_list, node_mounts, node_root, node_volume
+from onenode.waiting import wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
+
+PACKAGE_FOLDER = Path(__file__).parents[2] / "kubernetes"
+NAMESPACE = "things"
+USER = 65532
+
+
+def kernel_settings() -> dict[str, str]:
+    """Every setting of the machine, but those that count or name something new each time they are read."""
+    shown = subprocess.run(["sysctl", "--all"], capture_output=True, text=True, check=True).stdout
+    changing = ("kernel.random.", "fs.dentry-state", "fs.file-nr", "fs.inode", "kernel.ns_last_pid", "kernel.pty.nr")
+    pairs = (line.partition(" = ") for line in shown.splitlines() if not line.startswith(changing))
+    return {name: value for name, _, value in pairs}
+
+
+def traces(lab: Lab) -> list[str]:
+    """Whatever of a lab can be found on the machine."""
+    mark = str(lab.layout.root)
+    processes = [p for p in Path("/proc").iterdir() if p.name.isdigit() and p.name != str(os.getpid())]
+    return [
+        *(str(p) for p in processes if mark in _command_line(p) or mark in _mounts(p)),
+        *(str(group) for group in Path("/sys/fs/cgroup").glob(f"*/{lab.layout.cgroup}")),
+        *([mark] if lab.layout.root.exists() else []),
+        *(folder for folder in BORROWED_FOLDERS if Path(folder).exists() and not namespaces.any_lab_runs()),
+    ]
+
+
+def _command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _mounts(process: Path) -> str:
+    try:
+        return (process / "mounts").read_text()
+    except (FileNotFoundError, ProcessLookupError, OSError):
+        return ""
+
+
+def python(lab: Lab, script: str, *, names: bool = False) -> str:
+    """What a Python in the lab's network prints."""
+    result = lab.run([sys.executable, "-c", script], names=names, seconds=60)
+    return result.stdout.strip() if result.returncode == 0 else f"status {result.returncode}: {result.stderr[-300:]}"
+
+
+def get(url: str) -> str:
+    return f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=5).read().decode())"
+
+
+def etcd_pod(name: str, command: Sequence[str], mounts: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> Any:
+    """A pod that the strictest pod security admits, serving on port 2379."""
+    listen = "http://0.0.0.0:2379"
+    container = {
+        "name": "etcd",
+        "image": "localhost/etcd:dev",
+        "command": [
+            *command,
+            "--data-dir=/data/etcd",
+            f"--listen-client-urls={listen}",
+            f"--advertise-client-urls={listen}",
+        ],
+        "readinessProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 1},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}, *mounts],
+    }
+    spec = {
+        "terminationGracePeriodSeconds": 2,
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def settings_before() -> dict[str, str]:
+    return kernel_settings()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path, since sockets lie in it."""
+    with tempfile.TemporaryDirectory(prefix="axlab-", dir="/tmp") as name:
+        yield Path(name) / "lab"
+
+
+@pytest.fixture(scope="module")
+def lab(settings_before: dict[str, str]) -> Iterator[Lab]:
+    with tempfile.TemporaryDirectory(prefix="axlab-", dir="/tmp") as name:
+        lab = Lab(Path(name) / "lab")
+        lab.up([etcd_image()])
+        try:
+            strict = {"pod-security.kubernetes.io/enforce": "restricted"}
+            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": strict}}
+            lab.kubectl("apply", "-f", "-", stdin=json.dumps(space))
+            yield lab
+        finally:
+            lab.down()
+        assert traces(lab) == []
+
+
+@pytest.fixture(scope="module")
+def store(lab: Lab) -> Lab:
+    """The lab with a pod ``store`` on a claim, behind a Service of the same name."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "store"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "store"},
+        "spec": {"selector": {"app": "store"}, "ports": [{"port": 80, "targetPort": 2379}]},
+    }
+    pod = etcd_pod("store", ["etcd"], [], [{"name": "data", "persistentVolumeClaim": {"claimName": "store"}}])
+    lab.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(as_list([claim, service, pod])))
+    lab.kubectl("wait", "-n", NAMESPACE, "pod/store", "--for=condition=Ready", "--timeout=90s")
+    return lab
+
+
+def test_a_pod_of_an_ordinary_user_writes_to_its_claim_and_answers_behind_its_service(store: Lab) -> None:
+    address = store.kubectl("get", "-n", NAMESPACE, "service/store", "-o", "jsonpath={.spec.clusterIP}")
+    wait_until(lambda: "true" in python(store, get(f"http://{address}/health")), "the Service's address", seconds=30)
+    assert "true" in python(store, get(f"http://store.{NAMESPACE}.svc.cluster.local/health"), names=True)
+
+
+def test_nothing_leaves_the_lab_and_unknown_names_fail_at_once(lab: Lab) -> None:
+    connect = (
+        "import socket, time; t = time.time()\n"
+        "try: socket.create_connection({0!r}, timeout=20)\n"
+        "except OSError as error: print(type(error).__name__, time.time() - t < 2)"
+    )
+    assert python(lab, connect.format(("192.0.2.1", 80))) == "OSError True"
+    assert python(lab, connect.format(("nowhere.example", 80)), names=True) == "gaierror True"
+
+
+def test_a_process_can_move_into_the_labs_network_by_itself(store: Lab) -> None:
+    script = (
+        "import sys; from pathlib import Path; from onenode.lab import Lab\n"
+        f"Lab(Path({str(store.layout.root)!r})).enter_network()\n"
+        "import socket; print(socket.create_connection(('172.30.0.2', 6443), timeout=5).getpeername()[0])"
+    )
+    environment = {"PYTHONPATH": str(PACKAGE_FOLDER), "PATH": os.environ["PATH"]}
+    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert result.stdout.strip() == "172.30.0.2", result.stderr
+
+
+def test_a_restricted_pod_runs_a_program_of_the_node_read_only(store: Lab) -> None:
+    program = binary("kube")
+    volumes = [{"name": "data", "emptyDir": {}}, node_volume()]
+    pod = etcd_pod("guest", [str(program), "etcd"], node_mounts([program.parent]), volumes)
+    store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(as_list(node_root(NAMESPACE))))
+    store.kubectl("wait", "-n", NAMESPACE, "pvc/node-root", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
+    store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
+    store.kubectl("wait", "-n", NAMESPACE, "pod/guest", "--for=condition=Ready", "--timeout=90s")
+    mounts = store.kubectl("exec", "-n", NAMESPACE, "guest", "--", str(program), "kubectl", "version", "--client")
+    assert "v1.35" in mounts
+    bad = {"name": "root", "hostPath": {"path": "/"}}
+    refused = etcd_pod("refused", ["etcd"], [], [{"name": "data", "emptyDir": {}}, bad])
+    with pytest.raises(OnenodeError, match="violates PodSecurity"):
+        store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(refused))
+
+
+def test_the_api_server_and_the_kubelet_come_back_and_pods_go_on(store: Lab) -> None:
+    def started() -> str:
+        path = "jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount}"
+        return store.kubectl("get", "-n", NAMESPACE, "pod/store", "-o", path)
+
+    before = started()
+
+    def ready() -> bool:
+        return store.run(["kubectl", "get", "--raw", "/readyz"]).returncode == 0
+
+    for part in ("kube-apiserver", "kubelet"):
+        store.restart(part)
+        wait_until(ready, "the API server", seconds=90)
+    store.kubectl("wait", "node/node0", "--for=condition=Ready", "--timeout=90s")
+    assert started() == before
+
+
+def test_a_stopped_part_goes_on_when_it_is_told_to(lab: Lab) -> None:
+    lab.signal("kube-scheduler", signal.SIGSTOP)
+    lab.kubectl("create", "configmap", "-n", NAMESPACE, "other", "--from-literal=a=b")
+    lab.signal("kube-scheduler", signal.SIGCONT)
+    with pytest.raises(OnenodeError, match="no part is called scheduler"):
+        lab.signal("scheduler", signal.SIGSTOP)
+
+
+def test_a_second_lab_does_not_meet_the_first(store: Lab, folder: Path) -> None:
+    other = Lab(folder)
+    try:
+        other.up()
+        assert NAMESPACE not in other.kubectl("get", "namespaces", "-o", "name")
+        assert f"namespace/{NAMESPACE}" in store.kubectl("get", "namespaces", "-o", "name")
+        assert (store.layout.pki / "ca.crt").read_bytes() != (other.layout.pki / "ca.crt").read_bytes()
+    finally:
+        other.down()
+    assert traces(other) == []
+    assert store.running
+    assert (
+        "true" in python(store, get("http://10.244.0.2:2379/health"))
+        or store.kubectl("get", "--raw", "/readyz") == "ok"
+    )
+
+
+def test_settings_of_the_machine_are_the_same_while_labs_run(store: Lab, settings_before: dict[str, str]) -> None:
+    now = kernel_settings()
+    assert {name: now.get(name) for name, value in settings_before.items() if now.get(name) != value} == {}
+
+
+def test_a_start_that_is_killed_half_way_leaves_what_down_removes(folder: Path) -> None:
+    lab = Lab(folder)
+    command = [sys.executable, "-m", "onenode", "up", "--lab", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starting:
+        wait_until(lambda: (lab.layout.process_ids / "kube-apiserver").exists(), "half of a start", seconds=120)
+        starting.kill()
+    assert lab.running
+    lab.down()
+    assert traces(lab) == []
+    lab.down()
+
+
+def test_a_lab_whose_folder_was_removed_while_it_ran_still_ends(folder: Path) -> None:
+    lab = Lab(folder)
+    lab.up()
+    subprocess.run(["rm", "-rf", str(folder)], check=False)
+    lab.down()
+    assert traces(lab) == []
