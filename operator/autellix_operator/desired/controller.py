@@ -95,7 +95,8 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
         "imagePullPolicy": spec.controller.image_pull_policy,
         "env": _environment(cluster, spec),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
-        "startupProbe": pods.http_probe("/healthz", "http", period=1, failures=60),
+        # A start takes seconds, on a crowded node many times that.
+        "startupProbe": pods.http_probe("/healthz", "http", period=1, failures=300),
         "livenessProbe": pods.http_probe("/healthz", "http", period=10, failures=6, timeout=5),
         "readinessProbe": pods.http_probe("/readyz", "http", period=2, failures=3),
         "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_SECONDS}}},
