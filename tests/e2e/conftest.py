@@ -1,7 +1,5 @@
 """One throw-away Kubernetes for all end-to-end tests, with the operator installed and one cluster that serves."""
 
-import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +10,8 @@ from openai import AsyncOpenAI
 from onenode import images
 from onenode.lab import Lab
 from onenode.progress import Heartbeat
-from support.installation import Installation, local_images
+from onenode.target import LabTarget, Target, chosen_context
+from support.installation import Installation
 from support.resources import autellix_cluster
 
 NAMESPACE = "agents"
@@ -26,27 +25,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """A Kubernetes of our own; this process is moved into its network."""
-    folder = Path(tempfile.mkdtemp(prefix="axe2e-", dir="/tmp"))
-    lab = Lab(folder)
-    lab.up(images.archives())
-    lab.enter_network()
+def target() -> Iterator[Target]:
+    """The cluster that KUBE_CONTEXT names, or a throw-away one into whose network this process is moved."""
+    named = chosen_context()
+    if named is not None:
+        yield named
+        return
+    lab = Lab(Path(tempfile.mkdtemp(prefix="axe2e-", dir="/tmp")))
     try:
-        yield lab
+        lab.up(images.archives())
+        lab.enter_network()
+        yield LabTarget(lab)
     finally:
-        keep = os.environ.get("AUTELLIX_E2E_KEEP_LOGS")
-        if keep:
-            shutil.copytree(lab.layout.logs, Path(keep), dirs_exist_ok=True)
         lab.down()
 
 
 @pytest.fixture(scope="session")
-def installation(lab: Lab) -> Installation:
+def installation(target: Target) -> Iterator[Installation]:
     """The chart, installed by helm."""
-    made = Installation(lab, local_images())
+    made = Installation(target, lends_files=isinstance(target, LabTarget))
     made.install()
-    return made
+    yield made
+    if not isinstance(target, LabTarget):
+        made.target.kubectl("delete", "axc", "--all", "--all-namespaces", "--timeout=120s")
+        made.uninstall()
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +71,6 @@ def cluster(serving: Installation) -> Installation:
 @pytest.fixture
 async def client(cluster: Installation) -> AsyncIterator[AsyncOpenAI]:
     """The plain OpenAI client on the cluster's Service."""
-    async with AsyncOpenAI(
-        base_url=cluster.endpoint(CLUSTER, NAMESPACE), api_key="anyone", max_retries=0, timeout=120
-    ) as client:
-        yield client
+    with cluster.endpoint(CLUSTER, NAMESPACE) as url:
+        async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=120) as client:
+            yield client

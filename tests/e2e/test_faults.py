@@ -16,7 +16,7 @@ NAMESPACE, CLUSTER = "agents", "main"
 def kill(cluster: Installation, pods: list[dict[str, object]]) -> None:
     """Ends pods as a lost node would: no preStop, no SIGTERM."""
     names = [f"pod/{p['metadata']['name']}" for p in pods]  # type: ignore[index]
-    cluster.kubernetes.kubectl("delete", "-n", NAMESPACE, *names, "--grace-period=0", "--force", "--wait=false")
+    cluster.target.kubectl("delete", "-n", NAMESPACE, *names, "--grace-period=0", "--force", "--wait=false")
 
 
 async def session(client: AsyncOpenAI, name: str) -> dict[str, object]:

@@ -11,7 +11,8 @@ from openai import AsyncOpenAI
 from onenode import images
 from onenode.errors import OnenodeError
 from onenode.lab import Lab
-from support.installation import OPERATOR_NAMESPACE, Installation, local_images, wait_until
+from onenode.target import LabTarget, Target
+from support.installation import OPERATOR_NAMESPACE, Installation, wait_until
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.traffic import Program, run_program
 
@@ -40,13 +41,9 @@ async def first_token_behind_long_calls(client: AsyncOpenAI, label: str) -> floa
     return short.first_token_seconds
 
 
-async def test_a_cluster_lives_changes_its_order_and_leaves_nothing_behind(installation: Installation) -> None:
-    installation.namespace(NAMESPACE)
-    installation.apply(autellix_cluster("order", NAMESPACE, policy="Fcfs"))
-    await asyncio.to_thread(installation.wait_ready, "order", NAMESPACE)
-    endpoint = installation.endpoint("order", NAMESPACE)
-
-    async with AsyncOpenAI(base_url=endpoint, api_key="anyone", max_retries=0, timeout=120) as client:
+async def changes_its_order(installation: Installation, url: str) -> None:
+    """One engine, first in order of arrival, then by PLAS: the short program no longer waits."""
+    async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=120) as client:
         await run_program(client, SERVED_MODEL, Program(name="warm-up", calls=1, max_tokens=8))
         stock = await first_token_behind_long_calls(client, "stock")
 
@@ -61,14 +58,22 @@ async def test_a_cluster_lives_changes_its_order_and_leaves_nothing_behind(insta
         plas = await first_token_behind_long_calls(client, "plas")
     assert plas < stock / 4, f"first token after {plas:.2f} s under PLAS, {stock:.2f} s in order of arrival"
 
-    installation.kubernetes.kubectl("delete", "deployment", "order-controller", "-n", NAMESPACE)
+
+async def test_a_cluster_lives_changes_its_order_and_leaves_nothing_behind(installation: Installation) -> None:
+    installation.namespace(NAMESPACE)
+    installation.apply(autellix_cluster("order", NAMESPACE, policy="Fcfs"))
+    await asyncio.to_thread(installation.wait_ready, "order", NAMESPACE)
+    with installation.endpoint("order", NAMESPACE) as url:
+        await changes_its_order(installation, url)
+
+    installation.target.kubectl("delete", "deployment", "order-controller", "-n", NAMESPACE)
     wait_until(
         lambda: installation.get("deployment", "order-controller", NAMESPACE) is not None,
         seconds=30,
         what="a deleted child comes back",
     )
     assert owned(installation, "order")
-    installation.kubernetes.kubectl("delete", "axc", "order", "-n", NAMESPACE, "--timeout=90s")
+    installation.target.kubectl("delete", "axc", "order", "-n", NAMESPACE, "--timeout=90s")
     wait_until(
         lambda: owned(installation, "order") == [],
         seconds=90,
@@ -85,7 +90,7 @@ def test_an_invalid_resource_is_refused_with_the_path_of_the_field(installation:
 
 
 @pytest.fixture
-def second_lab(lab: Lab) -> Iterator[Lab]:
+def second_lab(target: Target) -> Iterator[Lab]:
     """Another Kubernetes beside the first, for what ends with the chart gone."""
     second = Lab(Path(tempfile.mkdtemp(prefix="axe2e-", dir="/tmp")))
     second.up(images.archives())
@@ -96,7 +101,7 @@ def second_lab(lab: Lab) -> Iterator[Lab]:
 
 
 def test_the_chart_installs_upgrades_and_uninstalls_without_a_trace(second_lab: Lab) -> None:
-    installation = Installation(second_lab, local_images())
+    installation = Installation(LabTarget(second_lab))
     notes = installation.install()
     assert "kubectl" in notes, "the notes give the next command"
     installation.namespace(NAMESPACE)

@@ -1,15 +1,17 @@
 """The product on a Kubernetes, installed and used the way the README tells a user to: helm, kubectl, the Service."""
 
 import base64
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from onenode.errors import OnenodeError
-from onenode.images import IMAGES
-from onenode.manifests import as_list, node_root
+from onenode.manifests import NODE_ROOT, as_list, node_root
+from onenode.target import Target
+from support.prometheus import scrape
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
 OPERATOR_NAMESPACE = "autellix-system"
@@ -17,25 +19,18 @@ RELEASE = "autellix"
 _POLL_SECONDS = 0.5
 
 
-def local_images() -> dict[str, str]:
-    """The values of the chart that name the images of this repository, as they are imported into a lab."""
+def chart_values(image: Callable[[str], str]) -> dict[str, str]:
+    """The values of the chart that name the images; ``image`` gives the reference of each part."""
     values: dict[str, str] = {}
     paths = {"operator": "image", **{name: f"defaultImages.{name}" for name in ("engine", "controller", "etcd")}}
     for name, path in paths.items():
-        registry, _, rest = IMAGES[name].partition("/")
-        repository, _, tag = rest.partition(":")
-        values |= {f"{path}.registry": registry, f"{path}.repository": repository, f"{path}.tag": tag}
+        repository, _, digest = image(name).partition("@")
+        tag = "" if digest else "latest"
+        if ":" in repository.rpartition("/")[2]:
+            repository, _, tag = repository.rpartition(":")
+        parts = {"registry": "", "repository": repository, "tag": tag, "digest": digest}
+        values |= {f"{path}.{part}": value for part, value in parts.items()}
     return values
-
-
-class Kubernetes(Protocol):
-    """Where kubectl and helm work. Both raise OnenodeError when the program fails."""
-
-    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
-        """What kubectl prints."""
-
-    def helm(self, *arguments: str, stdin: str | None = None, seconds: float = 600) -> str:
-        """What helm prints."""
 
 
 def wait_until(
@@ -52,44 +47,44 @@ def wait_until(
 class Installation:
     """A release of the chart, and the clusters made with it."""
 
-    def __init__(self, kubernetes: Kubernetes, images: dict[str, str]) -> None:
-        """``images`` are values of the chart that name the images, such as ``image.repository``."""
-        self.kubernetes = kubernetes
-        self._images = images
+    def __init__(self, target: Target, *, lends_files: bool = True) -> None:
+        """``lends_files``: engines get the node's files, so each namespace needs the claim for them."""
+        self.target = target
+        self._lends_files = lends_files
 
     def install(self, *, upgrade: bool = False) -> str:
         """Installs the chart and waits for the operator; gives what helm printed."""
         verb = ["upgrade"] if upgrade else ["install", "--create-namespace"]
-        settings = [f"--set-string={name}={value}" for name, value in self._images.items()]
-        return self.kubernetes.helm(
+        settings = [f"--set-string={name}={value}" for name, value in chart_values(self.target.image).items()]
+        return self.target.helm(
             *verb, RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s", *settings
         )
 
     def uninstall(self) -> None:
         """Removes the chart; clusters and their definition stay, as its documentation says."""
-        self.kubernetes.helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
+        self.target.helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
 
     def namespace(self, name: str) -> None:
         """Makes a namespace under restricted pod security, with the claim that lends the node's files to engines."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        self.apply(as_list([space, *node_root(name)]))
-        self.kubernetes.kubectl(
-            "wait", "-n", name, "pvc/node-root", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s"
-        )
+        self.apply(as_list([space, *(node_root(name) if self._lends_files else ())]))
+        if self._lends_files:
+            bound = "--for=jsonpath={.status.phase}=Bound"
+            self.target.kubectl("wait", "-n", name, f"pvc/{NODE_ROOT}", bound, "--timeout=60s")
 
     def apply(self, resource: dict[str, Any]) -> None:
         """Applies an object as ``kubectl apply`` does."""
-        self.kubernetes.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(resource))
+        self.target.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(resource))
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
         """An object, or None if there is none."""
-        text = self.kubernetes.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        text = self.target.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
         return json.loads(text) if text.strip() else None
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         """All objects of a kind in a namespace."""
-        text = self.kubernetes.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        text = self.target.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
         found: list[dict[str, Any]] = json.loads(text)["items"]
         return found
 
@@ -116,12 +111,20 @@ class Installation:
             detail=lambda: self.story(cluster, namespace),
         )
 
-    def endpoint(self, cluster: str, namespace: str) -> str:
-        """Base URL of the OpenAI API by the Service's address, which needs no name service."""
-        service = self.get("service", cluster, namespace)
-        if service is None:
-            raise OnenodeError(f"there is no Service {namespace}/{cluster}")
-        return f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}/v1"
+    @contextlib.contextmanager
+    def endpoint(self, cluster: str, namespace: str) -> Iterator[str]:
+        """Base URL of the OpenAI API, usable from this process while the context lasts."""
+        with self.target.reach(namespace, f"service/{cluster}", 80) as url:
+            yield f"{url}/v1"
+
+    def engine_metrics(self, cluster: str, namespace: str) -> list[str]:
+        """The metrics pages of the engines that are there now."""
+        key = self.engine_key(cluster, namespace)
+        pages = []
+        for pod in self.pods(cluster, namespace, "engine"):
+            with self.target.reach(namespace, f"pod/{pod['metadata']['name']}", 8000) as url:
+                pages.append(scrape(f"{url}/metrics", key))
+        return pages
 
     def engine_key(self, cluster: str, namespace: str) -> str:
         """The key that engines ask for."""
@@ -142,7 +145,7 @@ class Installation:
         parts = []
         for command in commands:
             try:
-                output = self.kubernetes.kubectl(*command)
+                output = self.target.kubectl(*command)
             except OnenodeError as failed:
                 output = str(failed)
             parts.append(f"--- kubectl {' '.join(command)}\n{output}")

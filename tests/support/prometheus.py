@@ -2,7 +2,7 @@
 
 import re
 
-import aiohttp
+import httpx
 
 _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 
@@ -13,10 +13,7 @@ def total(page: str, name: str, label: str = "") -> float:
     return sum(float(m["value"]) for m in matches if m["name"] == name and label in (m["labels"] or ""))
 
 
-async def scrape(url: str, key: str | None = None) -> str:
-    """The text of a metrics page. Raises aiohttp.ClientError."""
-    sent = {"Authorization": f"Bearer {key}"} if key else {}
-    timeout = aiohttp.ClientTimeout(total=10)
-    async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, headers=sent) as answer:
-        answer.raise_for_status()
-        return await answer.text()
+def scrape(url: str, key: str | None = None) -> str:
+    """The text of a metrics page. Raises httpx.HTTPError."""
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=10)
+    return answer.raise_for_status().text

@@ -4,14 +4,19 @@ The engine's image holds our code only. vLLM and the tiny model come from the no
 resource's own pod template: the same way in which a user would change the pods.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from onenode.manifests import node_mounts, node_volume
 from support.tiny_model import tiny_model
 
 SERVED_MODEL = "tiny"
+#: A file with an AutellixCluster whose ``spec.model`` and ``spec.engine`` suit a cluster of one's own.
+SAMPLE_VARIABLE = "AUTELLIX_SAMPLE"
 _ENGINE_MEMORY = "2500Mi"
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -31,26 +36,34 @@ def autellix_cluster(
 
     ``controller`` holds more fields of ``spec.controller``.
     """
-    path = model or tiny_model()
+    sample = os.environ.get(SAMPLE_VARIABLE)
+    served = _of_sample(Path(sample)) if sample else _of_node(model or tiny_model())
     return {
         "apiVersion": "autellix.dev/v1alpha1",
         "kind": "AutellixCluster",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
-            "model": {"name": str(path), "servedName": SERVED_MODEL},
-            "engine": {
-                "replicas": engines,
-                "maxSequences": slots,
-                "maxModelLength": 4096,
-                "extraArgs": ["--enforce-eager"],
-                "drainSeconds": 15,
-                "startupTimeoutSeconds": 600,
-                "template": engine_template([path]),
-            },
+            "model": {**served["model"], "servedName": SERVED_MODEL},
+            "engine": {**served["engine"], "replicas": engines, "maxSequences": slots, "maxModelLength": 4096},
             "scheduling": {"policy": policy},
             "controller": {"replicas": controllers, **controller},
         },
     }
+
+
+def _of_node(model: Path) -> dict[str, Any]:
+    engine = {
+        "extraArgs": ["--enforce-eager"],
+        "drainSeconds": 15,
+        "startupTimeoutSeconds": 600,
+        "template": engine_template([model]),
+    }
+    return {"model": {"name": str(model)}, "engine": engine}
+
+
+def _of_sample(file: Path) -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load(file.read_text())["spec"]
+    return {"model": spec["model"], "engine": spec.get("engine", {})}
 
 
 def engine_template(folders: list[Path]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from onenode.errors import OnenodeError
 from onenode.lab import Lab
 from onenode.layout import default_lab_folder
+from onenode.target import chosen_context
 
 
 def main() -> int:
@@ -17,14 +18,13 @@ def main() -> int:
     lab = Lab(folder)
     try:
         if command == "down":
-            lab.down()
+            _down(lab)
             return 0
         # Imported here: `down` has to work where the environment of the project is gone.
         from demo import story
-        from support.installation import Installation, local_images
 
-        story.play(lab, _tell)
-        _tell(story.how_to_go_on(Installation(lab, local_images()), folder))
+        story.play(story.prepare(lab, _tell), _tell)
+        _tell(story.how_to_go_on(folder))
     except (OnenodeError, TimeoutError) as failed:
         print(f"demo: {failed}", file=sys.stderr)
         return 1
@@ -32,6 +32,17 @@ def main() -> int:
         print("\ndemo: interrupted; `make demo-down` removes what is running", file=sys.stderr)
         return 130
     return 0
+
+
+def _down(lab: Lab) -> None:
+    named = chosen_context()
+    if named is None:
+        lab.down()
+    else:
+        from demo import story
+        from support.installation import Installation
+
+        story.remove(Installation(named, lends_files=False))
 
 
 def _tell(text: str) -> None:

@@ -11,8 +11,9 @@ from demo import scenario
 from onenode import images
 from onenode.lab import Lab
 from onenode.progress import Heartbeat
-from support.installation import Installation, local_images
-from support.prometheus import scrape, total
+from onenode.target import LabTarget, chosen_context
+from support.installation import Installation
+from support.prometheus import total
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.traffic import Program, ProgramRun, run_program, run_programs
 
@@ -23,14 +24,20 @@ _TITLES = {"stock": "stock order", "agents": "PLAS"}
 _READY_SECONDS = 600
 
 
-def play(lab: Lab, tell: Callable[[str], None]) -> None:
-    """Plays the demo from nothing to the comparison, and leaves the Kubernetes running."""
+def prepare(lab: Lab, tell: Callable[[str], None]) -> Installation:
+    """A Kubernetes with our images: the cluster that the person named, or the lab, started anew."""
     tell("[1/5] images and Kubernetes")
+    named = chosen_context()
+    if named is not None:
+        return Installation(named, lends_files=False)
     lab.up(images.archives())
     lab.enter_network()
+    return Installation(LabTarget(lab))
 
+
+def play(installation: Installation, tell: Callable[[str], None]) -> None:
+    """Plays the demo up to the comparison, and leaves the Kubernetes running."""
     tell("[2/5] helm install")
-    installation = Installation(lab, local_images())
     installation.install()
 
     tell("[3/5] kubectl apply: two AutellixClusters, one in stock order (FCFS), one with PLAS")
@@ -38,7 +45,7 @@ def play(lab: Lab, tell: Callable[[str], None]) -> None:
     for name, policy in CLUSTERS.items():
         installation.apply(autellix_cluster(name, NAMESPACE, policy=policy))
     _wait_ready(installation)
-    tell(lab.kubectl("get", "axc", "-n", NAMESPACE))
+    tell(installation.target.kubectl("get", "axc", "-n", NAMESPACE))
 
     tell(f"[4/5] agent traffic: {len(scenario.LONG)} long programs hold both slots, {len(scenario.SHORT)} short come")
     results = {name: asyncio.run(_traffic(installation, name, tell)) for name in CLUSTERS}
@@ -46,7 +53,11 @@ def play(lab: Lab, tell: Callable[[str], None]) -> None:
     tell("[5/5] what became of it\n")
     tell(scenario.comparison(results["stock"], results["agents"]))
     tell("\nThe process table of `agents`, as etcd holds it:\n")
-    tell(lab.kubectl("exec", "-n", NAMESPACE, "deploy/agents-controller", "--", "autellix-controller", "programs"))
+    tell(
+        installation.target.kubectl(
+            "exec", "-n", NAMESPACE, "deploy/agents-controller", "--", "autellix-controller", "programs"
+        )
+    )
 
 
 def _wait_ready(installation: Installation) -> None:
@@ -60,37 +71,46 @@ def _wait_ready(installation: Installation) -> None:
 
 
 async def _traffic(installation: Installation, name: str, tell: Callable[[str], None]) -> scenario.Summary:
-    endpoint = installation.endpoint(name, NAMESPACE)
-    async with AsyncOpenAI(base_url=endpoint, api_key="demo", max_retries=0, timeout=300) as client:
+    with installation.endpoint(name, NAMESPACE) as url:
+        return await _run(installation, name, url, tell)
+
+
+async def _run(installation: Installation, name: str, url: str, tell: Callable[[str], None]) -> scenario.Summary:
+    async with AsyncOpenAI(base_url=url, api_key="demo", max_retries=0, timeout=300) as client:
         await run_program(client, SERVED_MODEL, Program(name="warm-up", calls=1, max_tokens=16))
-        before = await _preemptions(installation, name)
+        before = _preemptions(installation, name)
         with Heartbeat(f"      {_TITLES[name]}: programs run", interval_seconds=10) as heartbeat:
             runs: Sequence[ProgramRun] = await run_programs(client, SERVED_MODEL, scenario.PROGRAMS)
         tell(
             f"      {_TITLES[name]}: {len(runs)} programs, {sum(len(r.calls) for r in runs)} calls "
             f"in {heartbeat.seconds:.0f} s"
         )
-        return scenario.summarise(_TITLES[name], runs, await _preemptions(installation, name) - before)
+        return scenario.summarise(_TITLES[name], runs, _preemptions(installation, name) - before)
 
 
-async def _preemptions(installation: Installation, name: str) -> int:
-    key = installation.engine_key(name, NAMESPACE)
-    pages = [
-        await scrape(f"http://{pod['status']['podIP']}:8000/metrics", key)
-        for pod in installation.pods(name, NAMESPACE, "engine")
-    ]
+def _preemptions(installation: Installation, name: str) -> int:
+    pages = installation.engine_metrics(name, NAMESPACE)
     return int(sum(total(page, "autellix_engine_preemptions_total") for page in pages))
 
 
-def how_to_go_on(installation: Installation, folder: Path) -> str:
+def how_to_go_on(folder: Path) -> str:
     """What a user can do next."""
-    endpoint = installation.endpoint("agents", NAMESPACE)
     body = json.dumps({"model": SERVED_MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 16})
+    shell = "# in a pod of that cluster" if chosen_context() else f"make kubernetes-shell LAB={folder}"
     return f"""
-It keeps running. The endpoint speaks the OpenAI API inside the throw-away network:
+It keeps running. The endpoint speaks the OpenAI API inside the cluster's network:
 
-  make kubernetes-shell LAB={folder}
-  curl {endpoint}/chat/completions -H 'Content-Type: application/json' -H 'X-Autellix-Session: my-agent' -d '{body}'
+  {shell}
   kubectl get axc -n {NAMESPACE}
+  curl http://agents.{NAMESPACE}.svc.cluster.local/v1/chat/completions -H 'Content-Type: application/json' \\
+    -H 'X-Autellix-Session: my-agent' -d '{body}'
 
 `make demo-down` removes every trace."""
+
+
+def remove(installation: Installation) -> None:
+    """Takes the demo off a cluster that goes on without it."""
+    target = installation.target
+    target.kubectl("delete", "axc", "--all", "-n", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+    target.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+    installation.uninstall()
