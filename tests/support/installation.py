@@ -16,7 +16,8 @@ from support.prometheus import scrape
 CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
 OPERATOR_NAMESPACE = "autellix-system"
 RELEASE = "autellix"
-_POLL_SECONDS = 0.5
+#: Each look costs half a second of a core: kubectl is a large program.
+_POLL_SECONDS = 2.0
 
 
 def chart_values(image: Callable[[str], str]) -> dict[str, str]:
