@@ -28,6 +28,7 @@ def test_a_command_enters_the_network_only_unless_more_is_asked_for() -> None:
 
 def test_a_folder_that_holds_something_else_is_never_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_module, "check_lab", lambda folder: None)
+    monkeypatch.setattr(lab_module, "binaries", lambda: pytest.fail("would start"))
     (tmp_path / "thesis.tex").touch()
     for action in (Lab(tmp_path).up, Lab(tmp_path).down):
         with pytest.raises(OnenodeError, match="something that is not a lab"):
