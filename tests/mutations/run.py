@@ -163,7 +163,7 @@ FAULTS = (
         "        return program.path_ms\n",
     ),
     Fault(
-        "a client's priority counts",
+        "memory takes from the latest, whatever its level",
         "scheduler/program_scheduler.py",
         "        self.policy = SchedulingPolicy.PRIORITY\n",
         "",
@@ -207,8 +207,8 @@ FAULTS = (
     Fault(
         "a session's turn ends without a pause",
         "scheduler/program_scheduler.py",
-        "            self.core.set_ready(key, self._can_run(request), now)\n",
-        "            self.core.set_ready(key, True, now)\n",
+        "RUNNING:\n            self.core.pause(key, now)",
+        "WAITING and False:\n            self.core.pause(key, now)",
         SCHEDULER,
     ),
 )

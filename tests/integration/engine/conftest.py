@@ -27,10 +27,13 @@ def depth(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[InProcessEngine]:
-    """A real engine with the tiny model: two slots, 60 blocks of 32 tokens, PLAS with small bounds."""
+    """A real engine with the tiny model: two slots, 60 blocks of 32 tokens, PLAS.
+
+    The bounds are so far apart that no call leaves its level, however slow the machine: time is real here.
+    """
     with InProcessEngine(
         slots=2,
         blocks=60,
-        scheduling={"queue_bounds_ms": [200, 1_000], "min_run_ms": 0, "max_preemptions_per_step": 2},
+        scheduling={"queue_bounds_ms": [600_000, 6_000_000], "min_run_ms": 0, "max_preemptions_per_step": 2},
     ) as running:
         yield running

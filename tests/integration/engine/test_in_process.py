@@ -22,7 +22,7 @@ programs = (f"program {i}" for i in itertools.count())  # the engine remembers t
 
 def served(name: str) -> ProgramContext:
     """A program that has been served a lot."""
-    return ProgramContext(program=next(programs), call=f"call of {name}", service_ms=5_000.0)
+    return ProgramContext(program=next(programs), call=f"call of {name}", service_ms=9_000_000.0)
 
 
 def fresh(name: str) -> ProgramContext:
@@ -125,4 +125,4 @@ def test_several_outputs_of_one_request_are_several_calls_of_one_program(engine:
 
 
 def test_the_settings_reach_the_scheduler(engine: InProcessEngine) -> None:
-    assert engine.scheduler.core.settings.queue_bounds_ms == (200, 1_000)
+    assert engine.scheduler.core.settings.queue_bounds_ms == (600_000, 6_000_000)

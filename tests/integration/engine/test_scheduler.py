@@ -277,8 +277,9 @@ def test_when_memory_runs_out_the_lowest_level_gives_way_and_in_it_the_latest(ma
     bench.add(
         make_request("worst, first", prompt=40, output=60, context=program("1", service_ms=9_000.0), arrival=1.0),
         make_request("worst, last", prompt=40, output=60, context=program("2", service_ms=9_000.0), arrival=2.0),
-        make_request("best", prompt=40, output=60, context=program("3"), arrival=3.0),
     )
+    bench.steps(1)
+    bench.add(make_request("best", prompt=40, output=60, context=program("3"), arrival=3.0))
     while not bench.core.counts["preemptions_memory"]:
         bench.steps(1)
     assert {request.request_id for request in bench.scheduler.waiting} == {"worst, last"}
