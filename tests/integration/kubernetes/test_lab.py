@@ -12,54 +12,18 @@ from typing import Any
 
 import pytest
 
-from onenode import namespaces
 from onenode.binaries import binary
 from onenode.errors import OnenodeError
-from onenode.images import etcd_image
+from onenode.images import IMAGES
 from onenode.lab import Lab
-from onenode.layout import BORROWED_FOLDERS
 from onenode.manifests import as_list, node_mounts, node_root, node_volume
 from onenode.waiting import wait_until
+from support.labs import kernel_settings, restricted_pod, traces
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 PACKAGE_FOLDER = Path(__file__).parents[2] / "kubernetes"
 NAMESPACE = "things"
-USER = 65532
-
-
-def kernel_settings() -> dict[str, str]:
-    """Every setting of the machine, but those that count or name something new each time they are read."""
-    shown = subprocess.run(["sysctl", "--all"], capture_output=True, text=True, check=True).stdout
-    changing = ("kernel.random.", "fs.dentry-state", "fs.file-nr", "fs.inode", "kernel.ns_last_pid", "kernel.pty.nr")
-    pairs = (line.partition(" = ") for line in shown.splitlines() if not line.startswith(changing))
-    return {name: value for name, _, value in pairs}
-
-
-def traces(lab: Lab) -> list[str]:
-    """Whatever of a lab can be found on the machine."""
-    mark = str(lab.layout.root)
-    processes = [p for p in Path("/proc").iterdir() if p.name.isdigit() and p.name != str(os.getpid())]
-    return [
-        *(str(p) for p in processes if mark in _command_line(p) or mark in _mounts(p)),
-        *(str(group) for group in Path("/sys/fs/cgroup").glob(f"*/{lab.layout.cgroup}")),
-        *([mark] if lab.layout.root.exists() else []),
-        *(folder for folder in BORROWED_FOLDERS if Path(folder).exists() and not namespaces.any_lab_runs()),
-    ]
-
-
-def _command_line(process: Path) -> str:
-    try:
-        return (process / "cmdline").read_bytes().decode(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _mounts(process: Path) -> str:
-    try:
-        return (process / "mounts").read_text()
-    except (FileNotFoundError, ProcessLookupError, OSError):
-        return ""
 
 
 def python(lab: Lab, script: str, *, names: bool = False) -> str:
@@ -72,44 +36,17 @@ def get(url: str) -> str:
     return f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=5).read().decode())"
 
 
-def etcd_pod(name: str, command: Sequence[str], mounts: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> Any:
-    """A pod that the strictest pod security admits, serving on port 2379."""
+def etcd_pod(
+    name: str, volumes: Sequence[dict[str, Any]], *, command: Sequence[str] = ("etcd",), mounts: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """A pod that serves etcd on port 2379 with its data on the volume ``data``."""
     listen = "http://0.0.0.0:2379"
+    arguments = ["--data-dir=/data/etcd", f"--listen-client-urls={listen}", f"--advertise-client-urls={listen}"]
     container = {
-        "name": "etcd",
-        "image": "localhost/etcd:dev",
-        "command": [
-            *command,
-            "--data-dir=/data/etcd",
-            f"--listen-client-urls={listen}",
-            f"--advertise-client-urls={listen}",
-        ],
         "readinessProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 1},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
         "volumeMounts": [{"name": "data", "mountPath": "/data"}, *mounts],
     }
-    spec = {
-        "terminationGracePeriodSeconds": 2,
-        "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [container],
-        "volumes": volumes,
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
-
-
-@pytest.fixture(scope="module")
-def settings_before() -> dict[str, str]:
-    return kernel_settings()
+    return restricted_pod(name, IMAGES["etcd"], arguments, command=command, container=container, volumes=volumes)
 
 
 @pytest.fixture
@@ -117,21 +54,6 @@ def folder() -> Iterator[Path]:
     """A folder with a short path, since sockets lie in it."""
     with tempfile.TemporaryDirectory(prefix="axlab-", dir="/tmp") as name:
         yield Path(name) / "lab"
-
-
-@pytest.fixture(scope="module")
-def lab(settings_before: dict[str, str]) -> Iterator[Lab]:
-    with tempfile.TemporaryDirectory(prefix="axlab-", dir="/tmp") as name:
-        lab = Lab(Path(name) / "lab")
-        lab.up([etcd_image()])
-        try:
-            strict = {"pod-security.kubernetes.io/enforce": "restricted"}
-            space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": strict}}
-            lab.kubectl("apply", "-f", "-", stdin=json.dumps(space))
-            yield lab
-        finally:
-            lab.down()
-        assert traces(lab) == []
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +71,7 @@ def store(lab: Lab) -> Lab:
         "metadata": {"name": "store"},
         "spec": {"selector": {"app": "store"}, "ports": [{"port": 80, "targetPort": 2379}]},
     }
-    pod = etcd_pod("store", ["etcd"], [], [{"name": "data", "persistentVolumeClaim": {"claimName": "store"}}])
+    pod = etcd_pod("store", [{"name": "data", "persistentVolumeClaim": {"claimName": "store"}}])
     lab.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(as_list([claim, service, pod])))
     lab.kubectl("wait", "-n", NAMESPACE, "pod/store", "--for=condition=Ready", "--timeout=90s")
     return lab
@@ -185,7 +107,7 @@ def test_a_process_can_move_into_the_labs_network_by_itself(store: Lab) -> None:
 def test_a_restricted_pod_runs_a_program_of_the_node_read_only(store: Lab) -> None:
     program = binary("kube")
     volumes = [{"name": "data", "emptyDir": {}}, node_volume()]
-    pod = etcd_pod("guest", [str(program), "etcd"], node_mounts([program.parent]), volumes)
+    pod = etcd_pod("guest", volumes, command=[str(program), "etcd"], mounts=node_mounts([program.parent]))
     store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(as_list(node_root(NAMESPACE))))
     store.kubectl("wait", "-n", NAMESPACE, "pvc/node-root", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
     store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
@@ -193,7 +115,7 @@ def test_a_restricted_pod_runs_a_program_of_the_node_read_only(store: Lab) -> No
     mounts = store.kubectl("exec", "-n", NAMESPACE, "guest", "--", str(program), "kubectl", "version", "--client")
     assert "v1.35" in mounts
     bad = {"name": "root", "hostPath": {"path": "/"}}
-    refused = etcd_pod("refused", ["etcd"], [], [{"name": "data", "emptyDir": {}}, bad])
+    refused = etcd_pod("refused", [{"name": "data", "emptyDir": {}}, bad])
     with pytest.raises(OnenodeError, match="violates PodSecurity"):
         store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(refused))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from onenode.cache import cache_folder, digest, prune, published
 from onenode.golang import Go, find_go, go_command
+from onenode.prerequisites import check_build
 from onenode.progress import run
 
 _MODULES = Path(__file__).resolve().parent.parent
@@ -125,6 +126,7 @@ def _flags() -> str:
 
 
 def _build(program: Program, go: Go, target: Path) -> None:
+    check_build(target)
     prune(target.parent.parent)
     command: list[str | Path] = [
         go_command(go),
