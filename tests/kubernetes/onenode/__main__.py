@@ -2,6 +2,10 @@
 
 import sys
 
+# It runs with whatever `python3` a machine has, before the project's environment exists.
+if sys.version_info < (3, 11):  # noqa: UP036
+    sys.exit(f"error: it needs Python 3.11 or newer, this is {sys.version.split()[0]}; try PYTHON=python3.11")
+
 from onenode.cli import main
 
 sys.exit(main(sys.argv[1:]))

@@ -97,7 +97,8 @@ def _known(names: Sequence[str], known: Collection[str], what: str) -> Sequence[
 
 def _up(options: argparse.Namespace) -> int:
     lab = Lab(options.lab)
-    lab.up([archive(name) for name in _known(options.images, IMAGES, "image") if options.images])
+    names = _known(options.images, IMAGES, "image") if options.images else []
+    lab.up([archive(name) for name in names])
     say(f"kubeconfig: {lab.kubeconfig} (reachable in the lab's network only)")
     return 0
 

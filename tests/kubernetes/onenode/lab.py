@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onenode import cgroups, configuration, mountpoints, namespaces, parts
-from onenode.binaries import binaries
+from onenode.binaries import Binaries, binaries
 from onenode.cache import locked
 from onenode.errors import OnenodeError
 from onenode.images import pause_image
 from onenode.layout import Layout
 from onenode.pki import make_pki
-from onenode.prerequisites import check_lab
+from onenode.prerequisites import check_lab, check_privileges
 from onenode.progress import say
 
 _PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
@@ -49,15 +49,7 @@ class Lab:
             started = time.monotonic()
             say(f"starting Kubernetes in {self.layout.root}")
             try:
-                for folder in (self.layout.root, *self.layout.folders):
-                    folder.mkdir(parents=True, exist_ok=True)
-                self.layout.ownership_mark.touch()
-                for name in parts.KUBE_PROGRAMS:
-                    (self.layout.programs / name).symlink_to(programs.kube)
-                for program in (programs.coredns, programs.helm):
-                    (self.layout.programs / program.name).symlink_to(program)
-                for file, text in configuration.files(self.layout).items():
-                    file.write_text(text)
+                self._write_files(programs)
                 make_pki(self.layout)
                 cgroups.create(self.layout)
                 namespaces.start(self.layout, programs.pause)
@@ -70,6 +62,7 @@ class Lab:
 
     def down(self, *, keep_logs: bool = False) -> None:
         """Ends the cluster and removes all it left, whatever state it is in. Does nothing where there is no lab."""
+        check_privileges()
         self._refuse_foreign_folder()
         with self._alone():
             self._down(keep_logs=keep_logs)
@@ -158,6 +151,17 @@ class Lab:
         self.start(part)
 
     # Inner workings
+
+    def _write_files(self, programs: Binaries) -> None:
+        for folder in (self.layout.root, *self.layout.folders):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.layout.ownership_mark.touch()
+        for name in parts.KUBE_PROGRAMS:
+            (self.layout.programs / name).symlink_to(programs.kube)
+        for program in (programs.coredns, programs.helm):
+            (self.layout.programs / program.name).symlink_to(program)
+        for file, text in configuration.files(self.layout).items():
+            file.write_text(text)
 
     def _down(self, *, keep_logs: bool) -> None:
         namespaces.end(self.layout)

@@ -35,6 +35,13 @@ def check_lab(folder: Path, *, memory_gib: float = LAB_MEMORY_GIB, disk_gib: flo
     debian.provide(debian.LAB_TOOLS)
 
 
+def check_privileges() -> None:
+    """Makes sure that this process may end a lab. Raises OnenodeError otherwise."""
+    problems = privilege_problems(os.geteuid(), Path("/proc/self/status"))
+    if problems:
+        raise OnenodeError(problems[0])
+
+
 def check_build(folder: Path) -> None:
     """Makes sure that programs and images can be built, with caches on the disk of ``folder``."""
     problems = disk_problems(folder, BUILD_DISK_GIB)

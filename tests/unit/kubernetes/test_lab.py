@@ -28,6 +28,7 @@ def test_a_command_enters_the_network_only_unless_more_is_asked_for() -> None:
 
 def test_a_folder_that_holds_something_else_is_never_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_module, "check_lab", lambda folder: None)
+    monkeypatch.setattr(lab_module, "check_privileges", lambda: None)
     monkeypatch.setattr(lab_module, "binaries", lambda: pytest.fail("would start"))
     (tmp_path / "thesis.tex").touch()
     for action in (Lab(tmp_path).up, Lab(tmp_path).down):
@@ -36,7 +37,14 @@ def test_a_folder_that_holds_something_else_is_never_touched(tmp_path: Path, mon
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+def test_an_ordinary_user_is_told_that_it_takes_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(OnenodeError, match="needs root"):
+        Lab(tmp_path / "lab").down()
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_module, "check_privileges", lambda: None)
     (tmp_path / "lab").touch()
     with pytest.raises(OnenodeError, match="not a lab"):
         Lab(tmp_path / "lab").down()
