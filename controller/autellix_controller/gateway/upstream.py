@@ -1,6 +1,7 @@
 """The HTTP client towards engines, behind a small seam: open, status, headers, chunks, close."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
@@ -50,6 +51,18 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200].replace("\n", " ")
 
 
+@dataclass
+class _Connection:
+    """What became known about the connection of one request."""
+
+    reused: bool = False
+
+
+async def _note_reuse(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceConnectionReuseconnParams) -> None:
+    if isinstance(context.trace_request_ctx, _Connection):
+        context.trace_request_ctx.reused = True
+
+
 class AiohttpUpstream:
     """``Upstream`` over aiohttp, which pools connections."""
 
@@ -58,18 +71,33 @@ class AiohttpUpstream:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
 
     async def post(self, url: str, body: bytes, headers: Sequence[tuple[str, str]]) -> UpstreamAnswer:
-        """See ``Upstream``."""
-        try:
-            response = await self._session.post(
-                url, data=body, headers=headers, timeout=self._timeout, allow_redirects=False
-            )
-        except aiohttp.ConnectionTimeoutError as error:
-            raise NotConnected(_one_line(error)) from None
-        except aiohttp.ClientConnectorError as error:
-            raise Unreachable(_one_line(error)) from None
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise UpstreamFailed(_one_line(error)) from None
-        return _AiohttpAnswer(response)
+        """See ``Upstream``.
+
+        A pooled connection that the engine was just closing fails without a byte of an answer: that says nothing about
+        the engine, so the call is sent once more, on another connection.
+        """
+        while True:
+            connection = _Connection()
+            try:
+                response = await self._session.post(
+                    url,
+                    data=body,
+                    headers=headers,
+                    timeout=self._timeout,
+                    allow_redirects=False,
+                    trace_request_ctx=connection,
+                )
+            except aiohttp.ConnectionTimeoutError as error:
+                raise NotConnected(_one_line(error)) from None
+            except aiohttp.ClientConnectorError as error:
+                raise Unreachable(_one_line(error)) from None
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError) as error:
+                if not connection.reused:
+                    raise UpstreamFailed(_one_line(error)) from None
+            except aiohttp.ClientError as error:
+                raise UpstreamFailed(_one_line(error)) from None
+            else:
+                return _AiohttpAnswer(response)
 
 
 class _AiohttpAnswer:
@@ -100,5 +128,8 @@ class _AiohttpAnswer:
 def new_session() -> aiohttp.ClientSession:
     """The pool of connections to engines. Create it on the event loop that uses it."""
     options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar(), "trust_env": False}
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(_note_reuse)
+    options["trace_configs"] = [trace]
     # vLLM closes idle connections after 5 s: we close earlier, or a call would meet a connection that is just going.
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0), **options)

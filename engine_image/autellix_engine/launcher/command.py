@@ -77,6 +77,8 @@ def build_command(given: ServeArguments, env: Mapping[str, str], socket: str, ot
         handover.OPEN_METRICS: "true" if given.open_metrics else "false",
         "VLLM_PLUGINS": _plugins(env, other_plugins),
         "VLLM_NO_USAGE_STATS": "1",
+        # vLLM's 5 s end while a busy server has not yet read the next call of that connection.
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": env.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"),
     }
     return Command(arguments, environment, notes)
 

@@ -73,6 +73,7 @@ def test_the_environment_is_kept_and_completed() -> None:
         handover.OPEN_METRICS: "true",
         "VLLM_PLUGINS": "autellix,lora,stats",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "75",
     }
 
 
