@@ -17,6 +17,11 @@ from support.tiny_model import tiny_model
 SERVED_MODEL = "tiny"
 #: A file with an AutellixCluster whose ``spec.model`` and ``spec.engine`` suit a cluster of one's own.
 SAMPLE_VARIABLE = "AUTELLIX_SAMPLE"
+#: The tiny model answers in milliseconds where a real one takes seconds: its queues are as much shorter.
+_TINY_SCHEDULING = {
+    "queueBoundsMilliseconds": [100 * 2**level for level in range(7)],
+    "minimumRunMilliseconds": 20,
+}
 _ENGINE_MEMORY = "2500Mi"
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -45,7 +50,7 @@ def autellix_cluster(
         "spec": {
             "model": {**served["model"], "servedName": SERVED_MODEL},
             "engine": {**served["engine"], "replicas": engines, "maxSequences": slots, "maxModelLength": 4096},
-            "scheduling": {"policy": policy},
+            "scheduling": {"policy": policy, **_TINY_SCHEDULING},
             "controller": {"replicas": controllers, **controller},
         },
     }
