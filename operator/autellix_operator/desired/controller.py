@@ -99,6 +99,7 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
         "startupProbe": pods.http_probe("/healthz", "http", period=1, failures=300),
         "livenessProbe": pods.http_probe("/healthz", "http", period=10, failures=6, timeout=5),
         "readinessProbe": pods.http_probe("/readyz", "http", period=2, failures=3),
+        "resources": {"requests": pods.requests("150m", "128Mi")},
         "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_SECONDS}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": pods.CONTAINER_SECURITY,

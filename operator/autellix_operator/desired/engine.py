@@ -139,8 +139,10 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
+    # How much memory an engine needs depends on its model: that is for the resource's own template to say.
+    container["resources"] = {"requests": pods.requests("500m")}
     if engine.gpu:
-        container["resources"] = {"limits": {engine.gpu.resource_name: str(engine.gpu.count)}}
+        container["resources"]["limits"] = {engine.gpu.resource_name: str(engine.gpu.count)}
     return container
 
 

@@ -115,7 +115,7 @@ def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any
         "startupProbe": pods.http_probe("/readyz", "client", period=1, failures=300),
         "livenessProbe": pods.http_probe("/livez", "client", period=10, failures=6, timeout=5),
         "readinessProbe": pods.http_probe("/readyz", "client", period=5, failures=3, timeout=5),
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "resources": {"requests": pods.requests("100m", "128Mi")},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": pods.CONTAINER_SECURITY,
         "volumeMounts": [{"name": "data", "mountPath": _DATA}],

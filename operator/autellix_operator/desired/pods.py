@@ -54,3 +54,8 @@ def spread(selector: dict[str, str]) -> list[dict[str, Any]]:
             "labelSelector": {"matchLabels": selector},
         }
     ]
+
+
+def requests(cpu: str, memory: str | None = None) -> dict[str, str]:
+    """What a container is promised. Never nothing: a pod without requests gets almost no CPU beside a busy engine."""
+    return {"cpu": cpu, **({"memory": memory} if memory else {})}

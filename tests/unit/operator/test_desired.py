@@ -98,7 +98,7 @@ def test_the_engine_gets_its_arguments() -> None:
 
 def test_what_is_not_set_is_left_to_the_engine() -> None:
     assert flags(engine()["args"]).keys() == {"--model", "--served-model-name", "--host", "--port", "--scheduling"}
-    assert "resources" not in engine()
+    assert engine()["resources"] == {"requests": {"cpu": "500m"}}
 
 
 def test_every_scheduling_setting_reaches_the_engine_in_its_own_words() -> None:
@@ -164,7 +164,7 @@ def test_the_engine_has_time_to_drain_and_to_stop() -> None:
 
 
 def test_gpus_are_requested_by_their_resource() -> None:
-    assert engine(gpu={"count": 3, "resourceName": "amd.com/gpu"})["resources"] == {"limits": {"amd.com/gpu": "3"}}
+    assert engine(gpu={"count": 3, "resourceName": "amd.com/gpu"})["resources"]["limits"] == {"amd.com/gpu": "3"}
 
 
 def test_the_update_strategy_is_the_one_asked_for() -> None:
@@ -306,3 +306,10 @@ def test_every_pod_is_restricted_and_selected_by_its_own_workload_only(fields: d
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }
+
+
+def test_no_container_is_left_without_a_share_of_the_cpu() -> None:
+    # A pod without requests has the smallest weight there is: beside a busy engine it stands still for seconds.
+    for template in pod_templates(list(objects().values())):
+        for each in template["spec"]["containers"]:
+            assert each["resources"]["requests"]["cpu"], each["name"]
