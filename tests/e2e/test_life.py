@@ -32,7 +32,7 @@ def owned(installation: Installation, cluster: str) -> list[str]:
 
 async def first_token_behind_long_calls(client: AsyncOpenAI, label: str) -> float:
     """How long a short program waits for its first token while long calls hold both slots of the one engine."""
-    long = [Program(name=f"{label}-long-{i}", calls=1, max_tokens=1500, prompt_words=30) for i in range(2)]
+    long = [Program(name=f"{label}-long-{i}", calls=1, max_tokens=1500, streamed=False) for i in range(2)]
     async with asyncio.TaskGroup() as group:
         holders = [group.create_task(run_program(client, SERVED_MODEL, program)) for program in long]
         await asyncio.sleep(1.5)

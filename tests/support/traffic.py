@@ -22,6 +22,9 @@ class Program:
     max_tokens: int
     prompt_words: int = 20
     start_after_seconds: float = 0.0
+    streamed: bool = True
+    """Long answers are better not streamed: the client takes milliseconds of CPU for each chunk, which on a small
+    machine delays everything that is measured beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class Call:
     """What the client saw of one call. Seconds since it was sent."""
 
     first_token_seconds: float
+    """Of a call that is not streamed: when the whole answer was there."""
     seconds: float
     tokens: int
     text: str
@@ -75,6 +79,7 @@ async def stream_call(
     async for chunk in raw.parse():
         if chunk.usage is not None:
             tokens = chunk.usage.completion_tokens
+        await asyncio.sleep(0)  # chunks that lie ready would otherwise be handled in one go, and all else wait
         for choice in chunk.choices:
             if choice.delta.content:
                 first = first if first is not None else time.perf_counter() - sent
@@ -90,6 +95,29 @@ async def stream_call(
     )
 
 
+async def plain_call(
+    client: AsyncOpenAI, model: str, messages: list[ChatCompletionMessageParam], *, max_tokens: int, session: str | None
+) -> Call:
+    """One chat completion whose answer comes as a whole. Raises what the client raises."""
+    sent = time.perf_counter()
+    raw = await client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=messages,
+        max_tokens=max_tokens,
+        temperature=0,
+        extra_headers={headers.SESSION: session} if session else {},
+    )
+    seconds = time.perf_counter() - sent
+    answer = raw.parse()
+    return Call(
+        first_token_seconds=seconds,
+        seconds=seconds,
+        tokens=answer.usage.completion_tokens if answer.usage else 0,
+        text=answer.choices[0].message.content or "",
+        engine=raw.headers.get(headers.ENGINE, ""),
+    )
+
+
 async def run_program(client: AsyncOpenAI, model: str, program: Program, session_prefix: str = "") -> ProgramRun:
     """Plays one program from its first call to its last."""
     await asyncio.sleep(program.start_after_seconds)
@@ -99,9 +127,8 @@ async def run_program(client: AsyncOpenAI, model: str, program: Program, session
     ]
     calls: list[Call] = []
     for turn in range(program.calls):
-        call = await stream_call(
-            client, model, messages, max_tokens=program.max_tokens, session=session_prefix + program.name
-        )
+        send = stream_call if program.streamed else plain_call
+        call = await send(client, model, messages, max_tokens=program.max_tokens, session=session_prefix + program.name)
         calls.append(call)
         messages += [
             {"role": "assistant", "content": call.text},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from support.traffic import Program, ProgramRun
 
 #: Both slots of the engine are taken by long programs, with one more in line.
-LONG = tuple(Program(name=f"long-{i}", calls=2, max_tokens=700, prompt_words=30) for i in range(1, 4))
+LONG = tuple(Program(name=f"long-{i}", calls=2, max_tokens=700, prompt_words=30, streamed=False) for i in range(1, 4))
 #: Short programs arrive one after another while the long ones hold every slot.
 SHORT = tuple(
     Program(name=f"short-{i}", calls=3, max_tokens=12, start_after_seconds=1.5 + 0.6 * i) for i in range(1, 7)
