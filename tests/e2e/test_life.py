@@ -89,6 +89,13 @@ def test_an_invalid_resource_is_refused_with_the_path_of_the_field(installation:
         installation.apply(wrong)
 
 
+def of_the_release(lab: Lab) -> list[str]:
+    """What is in the operator's namespace besides that which Kubernetes puts into each."""
+    kinds = "deployments,pods,services,serviceaccounts,secrets,configmaps,roles,rolebindings,leases"
+    names = lab.kubectl("get", kinds, "-n", OPERATOR_NAMESPACE, "-o", "name").split()
+    return [name for name in names if name not in ("serviceaccount/default", "configmap/kube-root-ca.crt")]
+
+
 @pytest.fixture
 def second_lab(target: Target) -> Iterator[Lab]:
     """Another Kubernetes beside the first, for what ends with the chart gone."""
@@ -121,8 +128,11 @@ def test_the_chart_installs_upgrades_and_uninstalls_without_a_trace(second_lab: 
     installation.uninstall()
     assert second_lab.kubectl("get", "crd", "-o", "name").strip().endswith("autellixclusters.autellix.dev")
     second_lab.kubectl("delete", "crd", "autellixclusters.autellix.dev")
-    kinds = "deployments,pods,services,serviceaccounts,secrets,configmaps,roles,rolebindings,leases"
-    left = second_lab.kubectl("get", kinds, "-n", OPERATOR_NAMESPACE, "-o", "name").split()
-    assert [name for name in left if name not in ("serviceaccount/default", "configmap/kube-root-ca.crt")] == []
+    wait_until(
+        lambda: of_the_release(second_lab) == [],
+        seconds=60,
+        what="everything that the release made gone",
+        detail=lambda: "\n".join(of_the_release(second_lab)),
+    )
     wide = second_lab.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
     assert not [name for name in wide.split() if "autellix" in name and "autellix-lab" not in name]
