@@ -18,6 +18,7 @@ help: ## list the targets
 include make/python.mk
 include make/kubernetes.mk
 include make/kernels.mk
+include make/bench.mk
 
 .PHONY: test test-unit test-integration test-e2e
 test: test-unit test-integration test-e2e ## all tests: unit, integration, end to end
