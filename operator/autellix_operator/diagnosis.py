@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autellix_operator.api.conditions import Reason
+from autellix_operator.last_words import last_words
 
 Object = Mapping[str, Any]
 
@@ -40,15 +41,16 @@ class Diagnosis:
 
 
 def diagnose(pods: Iterable[Object], claims: Iterable[Object] = ()) -> Diagnosis | None:
-    """What keeps the newest failing pod from running; None if nothing is known to be wrong.
+    """What keeps the newest failing one of ``pods`` from running; None if nothing is known to be wrong.
 
     ``claims`` are the volume claims of the same component. The answer does not change while a container that ends
     again and again happens to be running, so that status and Events stay calm.
     """
-    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-    living.sort(key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]), reverse=True)
+    newest_first = sorted(
+        pods, key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]), reverse=True
+    )
     waiting = [claim for claim in claims if claim.get("status", {}).get("phase") == "Pending"]
-    for pod in living:
+    for pod in newest_first:
         if found := _containers(pod) or _scheduling(pod, waiting):
             return found
     return None
@@ -76,12 +78,12 @@ def _waiting(pod: Object, container: Object) -> Diagnosis | None:
     who = _who(pod, container)
     if reason in _IMAGE_REASONS:
         return Diagnosis(
-            Reason.IMAGE_PULL_FAILED, _shortened(f"{who}: image {container['image']}: {message or reason}")
+            Reason.IMAGE_PULL_FAILED, f"{who}: image {container['image']}: {_shortened(message or reason)}"
         )
     if reason in _CONFIG_REASONS:
         missing = "secret" in message.lower() and ("not found" in message or "couldn't find key" in message)
         cause = Reason.SECRET_MISSING if missing else Reason.CONTAINER_CONFIG_ERROR
-        return Diagnosis(cause, _shortened(f"{who}: {message or reason}"))
+        return Diagnosis(cause, f"{who}: {_shortened(message or reason)}")
     return None
 
 
@@ -95,18 +97,18 @@ def _ended(pod: Object, container: Object) -> Diagnosis | None:
     if not container.get("restartCount"):
         return None
     ending = f"{who}: ends with exit code {last.get('exitCode')}"
-    said = str(last.get("message") or "").strip()
-    return Diagnosis(Reason.CRASH_LOOP, _shortened(f"{ending}: {said}" if said else ending))
+    said = _shortened(last_words(str(last.get("message") or "")))
+    return Diagnosis(Reason.CRASH_LOOP, f"{ending}: {said}" if said else ending)
 
 
 def _scheduling(pod: Object, waiting_claims: list[Object]) -> Diagnosis | None:
     for condition in pod.get("status", {}).get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            message = condition.get("message", "no node can take it")
+            message = _shortened(condition.get("message", "no node can take it"))
             if waiting_claims and "persistentvolumeclaim" in message.lower().replace(" ", ""):
                 names = ", ".join(sorted(claim["metadata"]["name"] for claim in waiting_claims))
-                return Diagnosis(Reason.CLAIM_PENDING, _shortened(f"volume claim {names} has no volume: {message}"))
-            return Diagnosis(Reason.UNSCHEDULABLE, _shortened(f"pod {pod['metadata']['name']}: {message}"))
+                return Diagnosis(Reason.CLAIM_PENDING, f"volume claim {names} has no volume: {message}")
+            return Diagnosis(Reason.UNSCHEDULABLE, f"pod {pod['metadata']['name']}: {message}")
     return None
 
 

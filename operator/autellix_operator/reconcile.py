@@ -28,6 +28,7 @@ from autellix_operator.kube.applier import (
     DEPLOYMENT,
     EVENT,
     POD,
+    REPLICA_SET,
     SECRET,
     STATEFUL_SET,
     Applier,
@@ -111,7 +112,7 @@ class Reconciler:
                     if manifest["kind"] in _WORKLOADS:
                         workloads[component] = live
             await children.remove_all_but([secret, *desired])
-        observed = Observed(workloads, children.all(POD), children.all(CLAIM), problems)
+        observed = Observed(workloads, children.all(POD), children.all(REPLICA_SET), children.all(CLAIM), problems)
         generation, previous = resource["metadata"]["generation"], resource.get("status", {})
         await self._write_status(resource, status_of(cluster, spec, generation, observed, previous, self._now()))
         return Result(

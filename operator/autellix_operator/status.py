@@ -10,6 +10,7 @@ from autellix_operator.api.names import COMPONENT_LABEL, Cluster, Component
 from autellix_operator.api.spec import Spec
 from autellix_operator.desired.controller import endpoint
 from autellix_operator.diagnosis import Diagnosis, Object, diagnose, refused_pods
+from autellix_operator.newest import newest_pods
 
 _PARTS = {
     Component.ETCD: ConditionType.PROCESS_TABLE_READY,
@@ -19,6 +20,8 @@ _PARTS = {
 _NOUNS = {Component.ETCD: "etcd member", Component.CONTROLLER: "controller", Component.ENGINE: "engine"}
 #: A part with one of these reasons is on its way.
 _MOVING = frozenset({Reason.STARTING, Reason.UPDATING})
+#: The CRD refuses longer messages, and with them the whole status.
+_MESSAGE_LENGTH = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Observed:
     workloads: Mapping[Component, Object] = field(default_factory=dict)
     """Deployments and the StatefulSet as they are after they were applied."""
     pods: Sequence[Object] = ()
+    replica_sets: Sequence[Object] = ()
     claims: Sequence[Object] = ()
     problems: Mapping[Component, Diagnosis] = field(default_factory=dict)
     """What kept us from applying a part, or is known to keep it from running."""
@@ -121,7 +125,8 @@ def _part(component: Component, spec: Spec, observed: Observed) -> Verdict:
         return Verdict(True, Reason.AVAILABLE, f"{ready} of {wanted} {noun}s serve")
     pods = [each for each in observed.pods if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
     claims = [each for each in observed.claims if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
-    if problem := refused_pods(workload) or diagnose(pods, claims):
+    newest = newest_pods(workload, pods, observed.replica_sets)
+    if problem := refused_pods(workload) or diagnose(newest, claims):
         return Verdict(False, problem.reason, problem.message)
     if total == 0 or (seen and total == updated):
         return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")
@@ -143,7 +148,7 @@ def _conditions(
                 "type": str(type_),
                 "status": status,
                 "reason": str(verdict.reason),
-                "message": verdict.message,
+                "message": verdict.message[:_MESSAGE_LENGTH],
                 "observedGeneration": generation,
                 "lastTransitionTime": since,
             }

@@ -29,6 +29,7 @@ SECRET: Final = Resource("v1", "Secret", "secrets")
 SERVICE: Final = Resource("v1", "Service", "services")
 SERVICE_ACCOUNT: Final = Resource("v1", "ServiceAccount", "serviceaccounts")
 DEPLOYMENT: Final = Resource("apps/v1", "Deployment", "deployments")
+REPLICA_SET: Final = Resource("apps/v1", "ReplicaSet", "replicasets")
 STATEFUL_SET: Final = Resource("apps/v1", "StatefulSet", "statefulsets")
 ROLE: Final = Resource("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING: Final = Resource("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
@@ -39,7 +40,7 @@ EVENT: Final = Resource("v1", "Event", "events")
 #: Kinds of which we make objects, and remove those that are no longer wanted.
 OWNED: Final = (SECRET, SERVICE_ACCOUNT, SERVICE, ROLE, ROLE_BINDING, STATEFUL_SET, DEPLOYMENT)
 #: Kinds that others make for us and that tell why something does not work.
-OBSERVED: Final = (POD, CLAIM)
+OBSERVED: Final = (POD, REPLICA_SET, CLAIM)
 
 
 class ApiError(Exception):

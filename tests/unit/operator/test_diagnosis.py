@@ -100,15 +100,12 @@ def test_a_pending_claim_is_the_cause_of_an_unschedulable_pod() -> None:
     assert other.reason == Reason.UNSCHEDULABLE
 
 
-def test_the_newest_failing_pod_counts_and_those_that_go_do_not() -> None:
+def test_the_newest_failing_pod_counts() -> None:
     old = pod("old", "2026-01-01T00:00:00Z", **ended(1))
     new = pod("new", "2026-01-02T00:00:00Z", **waiting("ErrImagePull"))
-    going = pod("going", "2026-01-03T00:00:00Z", **ended(1))
-    going["metadata"]["deletionTimestamp"] = "2026-01-03T00:00:01Z"
-    found = diagnose([old, going, new])
+    found = diagnose([old, new])
     assert found is not None
     assert "new" in found.message
-    assert diagnose([going]) is None
 
 
 def test_an_init_container_is_looked_at_first() -> None:
@@ -121,12 +118,20 @@ def test_an_init_container_is_looked_at_first() -> None:
     assert found.reason == Reason.IMAGE_PULL_FAILED
 
 
-def test_a_long_message_is_one_line_and_keeps_its_end() -> None:
+def test_a_long_message_is_one_line_and_keeps_its_end_and_the_name_of_the_pod() -> None:
     found = diagnose([pod(**ended(1, "line\n" * 1000 + "the cause"))])
     assert found is not None
     assert len(found.message) < 700
     assert "\n" not in found.message
+    assert found.message.startswith("pod p, container engine: ends with exit code 1")
     assert found.message.endswith("the cause")
+
+
+def test_of_a_traceback_the_exception_is_told() -> None:
+    traceback = 'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n    g()\nValueError: no model x\n'
+    found = diagnose([pod("p", **ended(1, traceback))])
+    assert found is not None
+    assert found.message == "pod p, container engine: ends with exit code 1: ValueError: no model x"
 
 
 def test_refused_pods_are_told_by_the_deployment() -> None:

@@ -19,11 +19,32 @@ CLUSTER = Cluster("space", "demo", "uid-demo")
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
+TEMPLATE = {"metadata": {"labels": {}}, "spec": {"image": "new"}}
+
+
+def replica_set(digest: str, template: Json) -> Json:
+    """The set of pods that Kubernetes makes from a template of ``workload``."""
+    labelled = {"metadata": {"labels": {"pod-template-hash": digest}}, "spec": template["spec"]}
+    metadata = {"labels": {"pod-template-hash": digest}, "ownerReferences": [{"uid": "uid-w"}]}
+    return {"metadata": metadata, "spec": {"replicas": 1, "template": labelled}}
+
+
+def failing_pod(digest: str) -> Json:
+    """An engine whose image cannot be had."""
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
+    labels = {"app.kubernetes.io/component": "engine", "pod-template-hash": digest}
+    return {
+        "metadata": {"name": f"pod-{digest}", "labels": labels},
+        "status": {"containerStatuses": [{"name": "engine", "image": "i", "state": waiting}]},
+    }
+
+
 def workload(wanted: int = 1, *, generation: int = 2, seen: int = 2, **counts: int) -> Json:
     counts = {"replicas": wanted, "updatedReplicas": wanted, "readyReplicas": wanted} | counts
     return {
-        "metadata": {"name": "w", "generation": generation},
-        "spec": {"replicas": wanted},
+        "kind": "Deployment",
+        "metadata": {"name": "w", "uid": "uid-w", "generation": generation},
+        "spec": {"replicas": wanted, "template": TEMPLATE},
         "status": {"observedGeneration": seen, **counts},
     }
 
@@ -68,7 +89,7 @@ def test_every_condition_is_present_from_the_first_visit_on() -> None:
     ("engines", "expected"),
     [
         (workload(2, readyReplicas=1), "Starting"),
-        ({"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": {}}, "Starting"),
+        (workload(1, generation=1) | {"status": {}}, "Starting"),
         (workload(2, replicas=3, updatedReplicas=1), "Updating"),
         (workload(2, generation=3), "Updating"),
         (workload(2, replicas=1, updatedReplicas=1, readyReplicas=1), "Starting"),
@@ -92,15 +113,27 @@ def test_ready_takes_the_cause_of_a_failure_before_that_of_a_start() -> None:
 
 
 def test_a_failing_pod_speaks_for_its_own_part_only() -> None:
-    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
-    pod = {
-        "metadata": {"name": "p", "labels": {"app.kubernetes.io/component": "engine"}},
-        "status": {"containerStatuses": [{"name": "engine", "image": "i", "state": waiting}]},
-    }
     engines, controllers = workload(1, readyReplicas=0), workload(2, readyReplicas=1)
-    found = conditions(status({Component.ENGINE: engines, Component.CONTROLLER: controllers}, pods=[pod]))
+    workloads = {Component.ENGINE: engines, Component.CONTROLLER: controllers}
+    found = conditions(status(workloads, pods=[failing_pod("1")], replica_sets=[replica_set("1", TEMPLATE)]))
     assert found["EnginesReady"] == ("False", "ImagePullFailed")
     assert found["ControllerReady"] == ("False", "Starting")
+
+
+def test_a_failing_pod_that_is_being_replaced_is_not_what_the_condition_tells() -> None:
+    engines = workload(1, replicas=2, updatedReplicas=1, readyReplicas=0)
+    sets = [replica_set("old", {"spec": {"image": "old"}}), replica_set("new", TEMPLATE)]
+    found = conditions(status({Component.ENGINE: engines}, pods=[failing_pod("old")], replica_sets=sets))
+    assert found["EnginesReady"] == ("False", "Updating")
+    both = [failing_pod("old"), failing_pod("new")]
+    failed = status({Component.ENGINE: engines}, pods=both, replica_sets=sets)
+    assert conditions(failed)["EnginesReady"] == ("False", "ImagePullFailed")
+    assert "pod-new" in failed["conditions"][0]["message"]
+
+
+def test_a_message_of_any_length_fits_into_the_status() -> None:
+    found = invalid_status("spec." + "x" * 5000, 1, {}, NOON)
+    assert all(len(each["message"]) <= 2048 for each in found["conditions"])
 
 
 def test_an_etcd_elsewhere_is_not_judged() -> None:
