@@ -128,7 +128,10 @@ class Reconciler:
         if live is None:
             await self._applier.create(SECRET, engine_key_secret(cluster, self._new_engine_key()))
         # Holds labels and owner; the key, which is not ours to apply, stays what it is.
-        return await self._applier.apply(SECRET, engine_key_metadata(cluster))
+        applied = await self._applier.apply(SECRET, engine_key_metadata(cluster))
+        if not has_key(applied, ENGINE_KEY):
+            raise Conflict(409, "Conflict", f"Secret {cluster.engine_key_secret} was removed meanwhile")
+        return applied
 
     async def _missing_secrets(self, cluster: Cluster, spec: Spec) -> dict[Component, Diagnosis]:
         problems = {}

@@ -1,5 +1,6 @@
 """Reconciles over an API in memory: from any state to the one that is wanted, and then no further."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -18,7 +19,10 @@ from autellix_operator.kube.applier import (
     SECRET,
     SERVICE,
     ApiError,
+    Conflict,
+    Object,
     Refused,
+    Resource,
 )
 from autellix_operator.reconcile import Reconciler
 from support.memory_applier import MemoryApplier, cluster_resource
@@ -31,8 +35,8 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 def reconciler(api: MemoryApplier) -> Reconciler:
-    keys = count()
-    return Reconciler(api, IMAGES, lambda: NOON, lambda: f"key-{next(keys)}")
+    # Always the same key: what a cluster looks like must not depend on how often a failed attempt drew a new one.
+    return Reconciler(api, IMAGES, lambda: NOON, lambda: "key")
 
 
 async def converged(api: MemoryApplier) -> None:
@@ -121,6 +125,24 @@ async def test_children_of_a_deleted_cluster_of_the_same_name_are_waited_for() -
     assert result.requeue_after is not None
     assert result.requeue_after < 5
     assert api.writes == []
+
+
+async def test_an_engine_key_that_goes_while_it_is_looked_at_is_tried_again_and_never_used_without_its_value() -> None:
+    class Collected(MemoryApplier):
+        """Garbage collection takes the Secret between the look at it and the next step."""
+
+        async def list(self, resource: Resource, namespace: str, labels: Mapping[str, str]) -> "list[Object]":
+            found = await super().list(resource, namespace, labels)
+            if resource == SECRET:
+                self.objects.pop((SECRET, "space", "demo-engine-key"), None)
+            return found
+
+    api = Collected()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    operator = reconciler(api)
+    await operator.reconcile(KEY)
+    with pytest.raises(Conflict):
+        await operator.reconcile(KEY)
 
 
 async def test_an_emptied_engine_key_is_made_anew() -> None:
