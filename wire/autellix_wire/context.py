@@ -5,6 +5,7 @@ scheduler.
 Values there are strings, integers or floats.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,8 @@ XARGS_FIELD: Final = "vllm_xargs"
 PREFIX: Final = "autellix_"
 #: Longest accepted program, call and replica id, in characters.
 MAX_ID_LENGTH: Final = 256
+#: Integers beyond this do not become floats.
+_MAX_FIGURE: Final = sys.float_info.max
 
 
 class InvalidContext(ValueError):
@@ -57,9 +60,21 @@ class ProgramContext(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidContext(f"{PREFIX}{name}: missing, though the request carries other {PREFIX}* fields")
         for name, value in found.items():
             if name.endswith("_ms"):
-                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                    raise InvalidContext(f"{PREFIX}{name}: {value!r} is not a number of milliseconds from 0 up")
+                # The message shows no value: it may be long, and integers of many digits cannot even be printed.
+                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_FIGURE:
+                    raise InvalidContext(f"{PREFIX}{name}: not a finite number of milliseconds from 0 up")
                 found[name] = float(value)
-            elif not isinstance(value, str) or len(value) > MAX_ID_LENGTH:
-                raise InvalidContext(f"{PREFIX}{name}: not a string of at most {MAX_ID_LENGTH} characters")
+            elif not _is_id(value):
+                raise InvalidContext(f"{PREFIX}{name}: not a string of at most {MAX_ID_LENGTH} Unicode characters")
         return cls(**found)  # type: ignore[arg-type]
+
+
+def _is_id(value: object) -> bool:
+    """Whether the value can travel on in call records, which are UTF-8: half a surrogate pair cannot."""
+    if not isinstance(value, str) or len(value) > MAX_ID_LENGTH:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
