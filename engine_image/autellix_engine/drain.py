@@ -73,6 +73,8 @@ def drain(
 
 def look_at_engine(port: int, key: str | None) -> Load:
     """Asks the engine on this machine. Raises EngineGone or StateUnknown."""
+    if key is not None and not (key.isascii() and key.isprintable()):  # http.client would show it in its error
+        raise StateUnknown(f"{_KEY_VARIABLE} is not visible ASCII")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_REQUEST_SECONDS)
     try:
         connection.request("GET", _STATE_PATH, headers={"authorization": f"Bearer {key}"} if key else {})
@@ -107,7 +109,7 @@ def main(arguments: Sequence[str], env: Mapping[str, str]) -> int:
         metavar="N",
         help="wait at least this long, so that routers notice that the pod is leaving (default: 3)",
     )
-    parser.add_argument("--port", type=int, default=8000, help="the engine's port (default: 8000)")
+    parser.add_argument("--port", type=_port, default=8000, help="the engine's port (default: 8000)")
     given = parser.parse_args(arguments)
     key = env.get(_KEY_VARIABLE)
     drain(
@@ -117,6 +119,13 @@ def main(arguments: Sequence[str], env: Mapping[str, str]) -> int:
         say=lambda text: print(f"drain: {text}", flush=True),  # noqa: T201
     )
     return 0
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 < port < 65536:
+        raise argparse.ArgumentTypeError(f"{text} is not a port from 1 to 65535")
+    return port
 
 
 def _seconds(text: str) -> float:

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from autellix_engine import drain as drain_module
 from autellix_engine.drain import EngineGone, Load, StateUnknown, drain, look_at_engine, main
+from autellix_engine.launcher import handover
+from autellix_wire import records as wire
 
 BUSY, IDLE = Load(2, 1), Load(0, 0)
 
@@ -129,6 +132,24 @@ def test_the_engine_is_asked_with_its_key() -> None:
 def test_an_answer_that_makes_no_sense_is_no_state(body: object) -> None:
     with engine(answering(200, body)) as port, pytest.raises(StateUnknown):
         look_at_engine(port, "k")
+
+
+@pytest.mark.parametrize("key", ["secret-key\n", "secret-käy-€"])
+def test_a_key_that_no_header_can_carry_is_not_shown(key: str) -> None:
+    with engine(answering(200, {})) as port, pytest.raises(StateUnknown, match="AUTELLIX_ENGINE_KEY") as caught:
+        look_at_engine(port, key)
+    assert "secret" not in str(caught.value)
+
+
+def test_names_that_stand_here_again_are_those_of_the_engine() -> None:
+    assert (drain_module._KEY_VARIABLE, drain_module._STATE_PATH) == (handover.ENGINE_KEY, wire.STATE_PATH)
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "x"])
+def test_a_wrong_port_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([f"--port={text}", "--deadline-seconds=0"], {})
+    assert "--port" in capsys.readouterr().err
 
 
 def test_the_command_succeeds_when_the_engine_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
