@@ -58,11 +58,11 @@ async def state(request: Request) -> Response:
     )
 
 
-@router.delete(wire.PROGRAMS_PATH + "/{program}", response_model=None)
+@router.delete(wire.PROGRAMS_PATH + "/{program:path}", response_model=None)
 async def end_program(request: Request, program: str) -> Response:
-    """Forgets a program, known or not, with the scheduler's next step."""
-    if len(program) > MAX_ID_LENGTH:
-        message = f"program: longer than {MAX_ID_LENGTH} characters"
+    """Forgets a program, known or not, before the next call or step. Its id may contain slashes, as calls bring it."""
+    if not 0 < len(program) <= MAX_ID_LENGTH:
+        message = f"program: not an id of 1 to {MAX_ID_LENGTH} characters"
         return _error(400, message, kind="invalid_request_error", code="invalid_program", param="program")
     try:
         await _api(request).end_program(program)

@@ -64,4 +64,4 @@ def test_its_routes_are_all_under_one_prefix() -> None:
     app = FastAPI(openapi_url=None)
     AutellixEndpoints(CollectorRegistry()).attach_router(app)
     paths = {getattr(route, "path", "") for route in app.routes}
-    assert paths == {"/autellix/v1/records", "/autellix/v1/state", "/autellix/v1/programs/{program}"}
+    assert paths == {"/autellix/v1/records", "/autellix/v1/state", "/autellix/v1/programs/{program:path}"}

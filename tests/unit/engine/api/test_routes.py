@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from fastapi import FastAPI
@@ -133,8 +134,15 @@ def test_a_scheduler_that_takes_no_commands_is_a_503_with_retry_after(engine: En
     assert response.json()["error"]["code"] == "scheduler_unreachable"
 
 
-def test_an_impossible_program_is_a_400(engine: Engine) -> None:
-    response = engine.client.delete(f"{wire.PROGRAMS_PATH}/{257 * 'p'}")
+@pytest.mark.parametrize("program", ["a/b", "a b", "%", "é"])
+def test_a_program_may_have_any_name_that_calls_may_bring(engine: Engine, program: str) -> None:
+    assert engine.client.delete(f"{wire.PROGRAMS_PATH}/{quote(program, safe='')}").status_code == 204
+    assert engine.ended == [program]
+
+
+@pytest.mark.parametrize("program", ["", 257 * "p"])
+def test_an_impossible_program_is_a_400(engine: Engine, program: str) -> None:
+    response = engine.client.delete(f"{wire.PROGRAMS_PATH}/{program}")
     assert (response.status_code, response.json()["error"]["param"]) == (400, "program")
     assert engine.ended == []
 
