@@ -114,7 +114,7 @@ def _check_allowed(name: str) -> None:
 
 
 def _abbreviates(given: str, name: str) -> bool:
-    return len(given) > len("--") and given.startswith("--") and given != name and name.startswith(given)
+    return bool(given.strip("-")) and given != name and name.startswith(given)
 
 
 def _last_value(arguments: Sequence[str], name: str) -> str | None:

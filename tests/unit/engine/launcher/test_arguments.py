@@ -76,6 +76,7 @@ def test_arguments_of_the_system_are_refused_by_name_with_the_reason(name: str) 
         "--data_parallel_size",
         "-dp",
         "-dpl",
+        "-as",
         "--api",
         "--middle",
         "--ssl-keyfile",
