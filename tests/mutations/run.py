@@ -191,6 +191,20 @@ FAULTS = (
         SCHEDULER,
     ),
     Fault(
+        "an aborted call is charged for a step that it is not in",
+        "scheduler/steps.py",
+        " if call in calls else 0.0",
+        "",
+        SCHEDULER,
+    ),
+    Fault(
+        "a call that comes right after its program ended joins the old one",
+        "scheduler/program_scheduler.py",
+        "            return\n        self._forget_ended_programs()\n",
+        "            return\n",
+        SCHEDULER,
+    ),
+    Fault(
         "overlapping steps are charged twice",
         "scheduler/steps.py",
         "                elapsed = max(0.0, now - max(since, self._last_end))",

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autellix_engine.api.auth import AuthSettings, InvalidAuthSettings
+from autellix_engine.compatibility import SUPPORTED_VLLM, is_supported
 from autellix_engine.launcher import handover
 from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments
 from autellix_engine.policy.settings import InvalidSettings, SchedulingSettings
 
-#: The one version whose inner workings the scheduler relies on; a local part such as ``+cpu`` makes no difference.
-SUPPORTED_VLLM: Final = "0.32.0"
 SCHEDULER: Final = "autellix_engine.scheduler.ProgramScheduler"
 GUARD: Final = "autellix_engine.api.auth.EngineKeyMiddleware"
 #: Name of our entry point among vLLM's endpoint plugins.
@@ -43,7 +42,7 @@ def check_vllm(version: str | None) -> None:
     """Raises InvalidArguments unless the installed vLLM (None: there is none) is the supported one."""
     if version is None:
         raise InvalidArguments(f"vLLM is not installed; this engine needs vllm=={SUPPORTED_VLLM}")
-    if version.partition("+")[0] != SUPPORTED_VLLM:
+    if not is_supported(version):
         raise InvalidArguments(f"vLLM {version} is installed; this engine supports vllm=={SUPPORTED_VLLM} alone")
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from autellix_engine.compatibility import SUPPORTED_VLLM
 from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments, parse_serve
-from autellix_engine.launcher.command import DEFAULT_DRAIN_SECONDS, SUPPORTED_VLLM, Command, build_command, check_vllm
+from autellix_engine.launcher.command import DEFAULT_DRAIN_SECONDS, Command, build_command, check_vllm
 from autellix_engine.launcher.termination import explain
 from autellix_engine.policy.settings import SchedulingSettings
 

@@ -7,7 +7,7 @@ so requests that give way for a better call are preempted here, before each step
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 import vllm
@@ -19,11 +19,11 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from autellix_engine.compatibility import check_version
 from autellix_engine.launcher.handover import scheduling_settings
 from autellix_engine.policy import Cadence, Call, CallState, Core, snapshot
 from autellix_engine.records.channel import make_publisher
 from autellix_engine.records.interface import RecordPublisher
-from autellix_engine.scheduler.compatibility import check_version
 from autellix_engine.scheduler.context import ContextReader
 from autellix_engine.scheduler.ledger import Ledger
 from autellix_engine.scheduler.log import logger
@@ -79,6 +79,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         if request.request_id in self.requests:
             super().add_request(request)
             return
+        self._forget_ended_programs()
         context = self._contexts.read(request)
         call = self.core.arrive(
             request.request_id,
@@ -87,7 +88,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             service_ms=context.service_ms if context else 0.0,
             path_ms=context.path_ms if context else 0.0,
             wait_ms=context.wait_ms if context else 0.0,
-            ready=self._can_run(request),
+            ready=self._can_run(request, self._adapters_in_use()),
         )
         if not call.ready:
             self._unready.add(request)
@@ -99,8 +100,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """One step: decide who gives way, let the base fill the batch, note who got a slot."""
         now = self._now()
-        for program in self.publisher.ended_programs():
-            self.core.end_program(program)
+        self._forget_ended_programs()
         self._update_readiness(now)
         prefill_cap = configured_cap = self.scheduler_config.long_prefill_token_threshold
         if self._pause_state == PauseState.UNPAUSED and self._cadence.due():
@@ -116,7 +116,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             scheduled = output.num_scheduled_tokens[request.request_id]
             self._ledger.started(request, request.num_computed_tokens - scheduled)
         self._taken.clear()
-        self._steps.begin(output, self._now())
+        self._steps.begin(output, output.num_scheduled_tokens, self._now())
         self._report(now)
         return output
 
@@ -150,7 +150,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         key, now = request.request_id, self._now()
         if self.core.call(key).state is CallState.RUNNING:
             self.core.pause(key, now)
-            self.core.set_ready(key, self._can_run(request), now)
+            self.core.set_ready(key, self._can_run(request, self._adapters_in_use()), now)
         super()._enqueue_waiting_request(request)
 
     def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None:
@@ -160,7 +160,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             self.core.preempt(key, now, for_memory=True)
         self._ledger.preempted(request)
         super()._preempt_request(request, timestamp, drop_stale_output=drop_stale_output)
-        if not self._can_run(request):  # its output is still in flight
+        if not self._can_run(request, self._adapters_in_use()):  # its output is still in flight
             self.core.set_ready(key, False, now)
             self._unready.add(request)
 
@@ -172,7 +172,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         parameters = super()._free_request(request, delay_free_blocks=delay_free_blocks)
         key, now = request.request_id, self._now()
         if request.num_in_flight_tokens > 0:  # aborted in the middle of a step
-            self.core.charge((key,), self._steps.elapsed(now))
+            self.core.charge((key,), self._steps.elapsed(key, now))
         end = self.core.end(
             key, now, prompt_tokens=request.num_prompt_tokens, generated_tokens=request.num_output_tokens
         )
@@ -185,6 +185,11 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
 
     def _now(self) -> float:
         return self._clock() * 1000
+
+    def _forget_ended_programs(self) -> None:
+        """Before a step, and before a call arrives: one that comes after its program's end belongs to a new one."""
+        for program in self.publisher.ended_programs():
+            self.core.end_program(program)
 
     def _make_room(self, now: float) -> tuple[Call, ...]:
         """Asks the core for a decision and carries out its first half; the base admits in the core's order.
@@ -220,17 +225,26 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         return min(cap, configured) if configured else cap
 
     def _update_readiness(self, now: float) -> None:
-        """Looks at the requests that could not run when last seen; few, and only those."""
-        for request in (*self.deferred_waiting, *self._unready):
-            ready = self._can_run(request)
+        """Looks at the requests that could not run when last seen, and only those."""
+        doubtful = (*self.deferred_waiting, *self._unready)
+        adapters = self._adapters_in_use() if doubtful else frozenset()
+        for request in doubtful:
+            ready = self._can_run(request, adapters)
             if ready:
                 self._unready.discard(request)
                 if not self.core.call(request.request_id).ready:
                     self._cadence.arrived()
             self.core.set_ready(request.request_id, ready, now)
 
-    def _can_run(self, request: Request) -> bool:
-        """Whether the base would admit this waiting request if it had a slot and memory."""
+    def _adapters_in_use(self) -> Set[int]:
+        """Numbers of the adapters that running requests hold in memory."""
+        if not self.lora_config:
+            return frozenset()
+        return {request.lora_request.lora_int_id for request in self.running if request.lora_request}
+
+    def _can_run(self, request: Request, adapters: Set[int]) -> bool:
+        """Whether the base would admit this waiting request if it had a slot and memory, while these adapters are in
+        use."""
         match request.status:
             case RequestStatus.WAITING_FOR_STREAMING_REQ:
                 return False
@@ -243,8 +257,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         if request.num_stale_output_tokens and not request.drop_stale_output:
             return False
         if self.lora_config and request.lora_request:
-            loaded = {r.lora_request.lora_int_id for r in self.running if r.lora_request}
-            return request.lora_request.lora_int_id in loaded or len(loaded) < self.lora_config.max_loras
+            return request.lora_request.lora_int_id in adapters or len(adapters) < self.lora_config.max_loras
         return True
 
     def _yields(self, holder: Request) -> bool:

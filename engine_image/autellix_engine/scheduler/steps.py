@@ -1,6 +1,7 @@
 """How long the executor worked on each step."""
 
 from collections import deque
+from collections.abc import Container
 
 
 class StepClock:
@@ -12,26 +13,27 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        self._begun: deque[tuple[object, float]] = deque()
+        self._begun: deque[tuple[object, Container[str], float]] = deque()
         self._last_end = float("-inf")
 
-    def begin(self, step: object, now: float) -> None:
-        """The step was handed to the executor."""
-        self._begun.append((step, now))
+    def begin(self, step: object, calls: Container[str], now: float) -> None:
+        """The step with these calls was handed to the executor."""
+        self._begun.append((step, calls, now))
 
     def end(self, step: object, now: float) -> float:
         """The step's output is here; returns its executor time, 0 if it never began. Steps before it are dropped."""
         elapsed = 0.0
         while self._begun:
-            begun, since = self._begun.popleft()
+            begun, _, since = self._begun.popleft()
             if begun is step:
                 elapsed = max(0.0, now - max(since, self._last_end))
                 break
         self._last_end = now
         return elapsed
 
-    def elapsed(self, now: float) -> float:
-        """Executor time so far of the step that the executor works on; 0 if there is none."""
+    def elapsed(self, call: str, now: float) -> float:
+        """Executor time so far of the step that the executor works on; 0 if there is none or the call is not in it."""
         if not self._begun:
             return 0.0
-        return max(0.0, now - max(self._begun[0][1], self._last_end))
+        _, calls, since = self._begun[0]
+        return max(0.0, now - max(since, self._last_end)) if call in calls else 0.0

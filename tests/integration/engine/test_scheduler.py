@@ -1,6 +1,7 @@
 """The scheduler class: order, preemption, states, accounting. Real vLLM objects, no model."""
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -12,9 +13,9 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
+from autellix_engine.compatibility import UnsupportedVllm
 from autellix_engine.policy import InvalidSettings
 from autellix_engine.scheduler import ProgramScheduler
-from autellix_engine.scheduler.compatibility import UnsupportedVllm
 from autellix_wire.context import ProgramContext
 from support.model_free import Driver, make_request, make_scheduler, vllm_config
 from support.scheduler_bench import MakeBench
@@ -94,7 +95,7 @@ def test_a_victim_does_not_take_its_own_slot_back_in_the_same_step(
         bench.add(request)
     bench.steps(3)
     bench.scheduler.lora_config = type("LoRA", (), {"max_loras": 1})()
-    monkeypatch.setattr(ProgramScheduler, "_can_run", lambda self, request: True)
+    monkeypatch.setattr(ProgramScheduler, "_can_run", lambda self, request, adapters: True)
     better = short()
     better.lora_request = adapters[1]
     bench.add(better)
@@ -399,6 +400,26 @@ def test_nobody_gives_way_to_a_call_whose_adapter_has_no_room(make: MakeBench) -
     assert_complete(bench.driver, "other", 8, 4)
 
 
+def test_calls_whose_adapter_has_no_room_cost_one_look_at_the_running_ones_a_step(make: MakeBench) -> None:
+    class Counted(list[Request]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Request]:
+            self.looks += 1
+            return super().__iter__()
+
+    bench = make(scheduling=LEVELS)
+    bench.scheduler.lora_config = type("LoRA", (), {"max_loras": 1})()
+    for name, adapter in [("a", 1), *((f"other{i}", 2) for i in range(50))]:
+        request = long(name)
+        request.lora_request = LoRARequest(f"adapter{adapter}", adapter, "/nowhere")
+        bench.add(request)
+        bench.steps(name == "a")
+    bench.scheduler.running = Counted(bench.scheduler.running)
+    bench.steps(1)
+    assert bench.scheduler.running.looks < 20
+
+
 def test_resetting_the_cache_preempts_and_resumes_everything(make: MakeBench, depth: int) -> None:
     bench = make(depth=depth, scheduling=LEVELS)
     bench.add(long("a"), short())
@@ -475,6 +496,20 @@ def test_an_abort_in_the_middle_of_a_step_charges_the_time_so_far(make: MakeBenc
     assert bench.publisher.of("call of short").service_ms == pytest.approx(27)
 
 
+def test_an_abort_charges_nothing_of_a_step_in_which_the_call_does_not_run(make: MakeBench) -> None:
+    """With asynchronous scheduling a call is handed over while the executor still works on the step before."""
+    bench = make(depth=2, scheduling=LEVELS)
+    bench.add(long("a"))
+    bench.steps(3)
+    bench.clock.advance_ms(500)
+    bench.add(short())
+    output = bench.scheduler.schedule()
+    assert "short" in output.num_scheduled_tokens
+    bench.driver.abort("short", "a")
+    assert bench.publisher.of("call of short").service_ms == 0.0
+    assert bench.publisher.of("call of a").service_ms == pytest.approx(530)
+
+
 def test_everything_can_be_aborted_at_once(make: MakeBench, depth: int) -> None:
     bench = make(depth=depth, scheduling=LEVELS)
     bench.add(*(long(f"{i}") for i in range(5)))
@@ -543,6 +578,18 @@ def test_a_program_that_ended_is_forgotten_in_the_next_step(make: MakeBench) -> 
     bench.publisher.ended = ["p", "unknown"]
     bench.driver.step()
     assert bench.core.programs.get("p") is None
+
+
+def test_a_call_after_its_program_ended_belongs_to_a_new_one(make: MakeBench) -> None:
+    bench = make(step_ms=50.0, scheduling=LEVELS)
+    bench.add(make_request("a", output=15, context=program("p", "first life")))
+    bench.run()
+    bench.publisher.ended = ["p"]
+    bench.add(make_request("b", output=2, context=program("p", "second life")))
+    assert bench.core.call("b").level == 0
+    bench.run()
+    assert bench.publisher.of("second life").totals.calls == 1
+    assert bench.core.programs.get("p") is not None
 
 
 def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_second(make: MakeBench) -> None:
