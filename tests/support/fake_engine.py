@@ -130,6 +130,8 @@ class FakeEngine:
         self.url = ""
         self.script: Script = answer
         self.healthy = True
+        self.state_status = 200
+        """How the engine answers when it is asked whether it keeps records."""
         self.calls: list[Call] = []
         self.running = 0
         self.aborted = 0
@@ -188,7 +190,7 @@ class FakeEngine:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
     async def _state(self, request: web.Request) -> web.Response:
-        return web.json_response({})
+        return web.json_response({}, status=self.state_status)
 
     async def _end_program(self, request: web.Request) -> web.Response:
         self.ended_programs.append(request.match_info["program"])

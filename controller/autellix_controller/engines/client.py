@@ -13,7 +13,7 @@ from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH
 _PROBE: Final = aiohttp.ClientTimeout(total=5.0)
 #: The engine sends at least a heartbeat: after several missed ones the stream is dead.
 _STREAM: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=5 * HEARTBEAT_SECONDS)
-#: Longest line of the record stream, bytes.
+#: Longest line of the record stream, and largest list of models, bytes.
 _LINE_LIMIT: Final = 1 << 20
 _MODELS_LIMIT: Final = 4 << 20
 
@@ -51,7 +51,11 @@ class EngineClient:
                     raise ProbeFailed(f"it refuses the engine key: /v1/models answered {response.status}")
                 if response.status != 200:
                     raise ProbeFailed(f"/v1/models answered {response.status}")
-                body = await response.content.read(_MODELS_LIMIT)
+                body = bytearray()
+                async for chunk in response.content.iter_any():
+                    body += chunk
+                    if len(body) > _MODELS_LIMIT:
+                        raise ProbeFailed(f"/v1/models answered with more than {_MODELS_LIMIT} bytes")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unanswered(error) from None
         try:
@@ -60,9 +64,14 @@ class EngineClient:
             raise ProbeFailed("/v1/models did not answer with a list of models") from None
 
     async def has_records(self) -> bool:
-        """Whether the engine keeps call records, and so understands program context. Raises ProbeFailed."""
+        """Whether the engine keeps call records, and so understands program context. Raises ProbeFailed.
+
+        A server error says nothing: an engine that is busy or stopping must not be taken for a stock one.
+        """
         try:
             async with self._session.get(self._url + STATE_PATH, headers=self._headers, timeout=_PROBE) as response:
+                if response.status >= 500:
+                    raise ProbeFailed(f"{STATE_PATH} answered {response.status}")
                 return response.status == 200 and response.content_type == "application/json"
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unanswered(error) from None

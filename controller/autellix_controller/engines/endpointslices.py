@@ -95,11 +95,16 @@ class EndpointSliceDiscovery:
             try:
                 if not version:
                     version = await self._list(publish)
+                silent = True
                 async for event in self._source.watch(version):
                     version = self._take(event, publish) or version
                     self._backoff.reset()
+                    silent = False
+                if silent:  # bookmarks come every minute: this server ends watches as soon as it gets them
+                    await asyncio.sleep(self._backoff.pause())
             except WatchExpired:
                 version = ""
+                await asyncio.sleep(self._backoff.pause())
             except Exception as error:
                 # Whatever goes wrong with the API server, the engines we know are still there.
                 reason = f"{type(error).__name__}: {error}"[:300]

@@ -138,6 +138,37 @@ async def test_the_list_is_kept_up_to_date_and_resumed() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+class Hasty:
+    """An API server that ends every watch at once, or says that every version is gone."""
+
+    def __init__(self, *, expired: bool) -> None:
+        self.expired, self.watches = expired, 0
+
+    async def list(self) -> Mapping[str, Any]:
+        return {"metadata": {"resourceVersion": "10"}, "items": []}
+
+    async def watch(self, resource_version: str) -> AsyncIterator[Mapping[str, Any]]:
+        self.watches += 1
+        await asyncio.sleep(0)
+        if self.expired:
+            raise WatchExpired
+        nothing: tuple[Mapping[str, Any], ...] = ()
+        for event in nothing:
+            yield event
+
+
+@pytest.mark.parametrize("expired", [False, True])
+async def test_an_api_server_whose_watches_end_at_once_is_not_asked_without_a_pause(expired: bool) -> None:
+    source = Hasty(expired=expired)
+    task = asyncio.create_task(EndpointSliceDiscovery(source, Backoff(60.0, 60.0)).run(lambda _: None))
+    await eventually(lambda: source.watches > 0, "it watches")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert source.watches == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_an_api_server_that_is_away_is_asked_again_and_the_engines_stand() -> None:
     source = Source(OSError("refused"), RuntimeError("500"), [slice_of(entry("a"))])
     published: list[int] = []

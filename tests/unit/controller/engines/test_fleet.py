@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 
 from autellix_controller.background import Backoff
 from autellix_controller.engines.accounting import Accounting
@@ -151,6 +152,38 @@ async def test_the_client_says_what_is_wrong_with_an_engine() -> None:
         with pytest.raises(StreamBroken):
             await anext(client.lines("one:3"))
         assert not await client.end_program("p")
+
+
+async def test_a_list_of_models_that_comes_in_pieces_is_read_to_its_end() -> None:
+    async def models(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        for piece in (b'{"data": [{"id": "a"}, ', b'{"id": "b"}]}'):
+            await response.write(piece)
+            await asyncio.sleep(0.05)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with new_session() as session:
+            client = EngineClient(session, f"http://127.0.0.1:{runner.addresses[0][1]}", None)
+            assert [entry["id"] for entry in await client.models()] == ["a", "b"]
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_engine_that_fails_to_say_whether_it_keeps_records_is_not_taken_for_a_stock_one() -> None:
+    async with fake_engine() as engine, new_session() as session:
+        client = EngineClient(session, engine.url, None)
+        engine.state_status = 503
+        with pytest.raises(ProbeFailed, match="/autellix/v1/state answered 503"):
+            await client.has_records()
+        engine.state_status = 404
+        assert not await client.has_records()
 
 
 def test_pauses_grow_and_start_again_after_success() -> None:
