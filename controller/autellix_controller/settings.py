@@ -57,9 +57,16 @@ def _is_listen(text: str) -> str:
 
 
 def _is_engine_url(text: str) -> str:
-    url = urlsplit(text)
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-        raise ValueError(f"{text!r} is not http://HOST:PORT or https://HOST:PORT")
+    form = "http://HOST:PORT or https://HOST:PORT"
+    if "@" in text:  # not repeated: it may hold a password
+        raise ValueError(f"a URL with a user or password is not {form}; the key of the engines goes elsewhere")
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0 and not (url.query or url.fragment)
+    except ValueError:  # brackets that do not close, a port that is none
+        usable = False
+    if not usable:
+        raise ValueError(f"{text!r} is not {form}")
     return text.rstrip("/").removesuffix("/v1")
 
 

@@ -62,6 +62,10 @@ def test_replicas_get_names_of_their_own() -> None:
         ({**ENGINE, "engines": "kubernetes://n/s"}, "engine, engines: give either"),
         ({"engine": ["ftp://x"]}, "engine: 'ftp://x' is not http://HOST:PORT"),
         ({"engine": ["http://u:p@x:1"]}, "engine: .* is not http"),
+        ({"engine": ["http://:p@x:1"]}, "engine: .* is not http"),
+        ({"engine": ["http://a:99999"]}, "engine: 'http://a:99999' is not http"),
+        ({"engine": ["http://a:x"]}, "engine: 'http://a:x' is not http"),
+        ({"engine": ["http://[::1"]}, "engine: .* is not http"),
         ({"engine": ["http://a:1", "http://a:1/"]}, "engine: names an engine twice"),
         ({"engines": "kubernetes://n"}, "engines: 'kubernetes://n' is not kubernetes://NAMESPACE/SERVICE"),
         ({**ENGINE, "listen": "8080"}, "listen: '8080' is not HOST:PORT"),
@@ -91,6 +95,13 @@ def test_a_wrong_setting_is_named_in_one_line(arguments: dict[str, Any], message
     with pytest.raises(InvalidSettings, match=message) as caught:
         settings(arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://user:hunter2@x:1", "http://:hunter2@x:1", "ftp://user:hunter2@[x"])
+def test_a_password_in_the_url_of_an_engine_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(InvalidSettings, match="engine: ") as caught:
+        settings({"engine": [url]})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
