@@ -7,6 +7,7 @@ import msgspec
 
 #: Status that logs and metrics use when the client went away before an answer; it never reaches a client.
 CLIENT_CLOSED: Final = 499
+_SHOWN: Final = 100
 
 
 class ErrorCode(Enum):
@@ -66,6 +67,11 @@ class ApiError(Exception):
         if self.retry_after_seconds is None:
             return []
         return [(b"retry-after", str(self.retry_after_seconds).encode())]
+
+
+def shown(text: str) -> str:
+    """What a client sent, short enough to be repeated in an error and in logs."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def invalid(message: str, *, param: str | None = None) -> ApiError:

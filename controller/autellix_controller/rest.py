@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from autellix_controller.access import Access
 from autellix_controller.engines.fleet import Fleet
-from autellix_controller.errors import ApiError, ErrorCode, invalid
+from autellix_controller.errors import ApiError, ErrorCode, invalid, shown
 from autellix_controller.sessions import api as sessions
 from autellix_controller.sessions.programs import Programs
 
@@ -51,9 +51,10 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        message = f"{request.url.path} does not take {request.method}."
+        message = f"{shown(request.url.path)} does not take {shown(request.method)}."
         return _answer(ApiError(ErrorCode.METHOD_NOT_ALLOWED, message), dict(error.headers or {}))
-    return _answer(ApiError(ErrorCode.ROUTE_NOT_FOUND, f"There is no route {request.method} {request.url.path}."))
+    message = f"There is no route {shown(request.method)} {shown(request.url.path)}."
+    return _answer(ApiError(ErrorCode.ROUTE_NOT_FOUND, message))
 
 
 async def _on_defect(_: Request, error: Exception) -> Response:
@@ -93,7 +94,7 @@ def application(
         for entry in fleet.models():
             if entry.get("id") == name:
                 return _json(entry)
-        raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {name!r}.", param="model")
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {shown(name)!r}.", param="model")
 
     @app.get("/healthz")
     async def healthz() -> Response:

@@ -41,8 +41,12 @@ class _Answer(msgspec.Struct):
 _answer: Final = msgspec.json.Decoder(_Answer)
 
 
+class _Error(msgspec.Struct):
+    message: str
+
+
 class _WithError(msgspec.Struct):
-    error: dict[str, Any]
+    error: _Error
 
 
 _with_error: Final = msgspec.json.Decoder(_WithError)

@@ -14,9 +14,10 @@ from autellix_controller.errors import ApiError, ErrorCode, invalid
 from autellix_wire import context
 from autellix_wire.context import ProgramContext
 
-#: Fields that a client must not set. Dropped: placement and priority belong to the controller and the scheduler, and
-#: a client library that sends them by habit should go on working.
-DROPPED_FIELDS: Final = frozenset({"priority", "session_id"})
+#: Fields that a client must not set. Dropped: placement and priority belong to the controller and the scheduler, the
+#: id of a call is ours (vLLM files responses under it, of all callers alike), and a client library that sends them by
+#: habit should go on working.
+DROPPED_FIELDS: Final = frozenset({"priority", "session_id", "request_id"})
 #: Refused instead, unless null: they name memory on other machines, and ignoring them would change the answer.
 REFUSED_FIELDS: Final = frozenset({"kv_transfer_params", "ec_transfer_params"})
 #: The same inside ``vllm_xargs``, where an engine would read them as well.

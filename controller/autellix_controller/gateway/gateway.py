@@ -13,7 +13,7 @@ from autellix_controller.background import cancel
 from autellix_controller.engines.accounting import Accounting
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.health import Seen
-from autellix_controller.errors import CLIENT_CLOSED, ApiError, ErrorCode, invalid
+from autellix_controller.errors import CLIENT_CLOSED, ApiError, ErrorCode, invalid, shown
 from autellix_controller.gateway import body as bodies
 from autellix_controller.gateway import headers as header_rules
 from autellix_controller.gateway.answers import EngineFailed
@@ -132,12 +132,12 @@ class Gateway:
                 async with work:
                     await self._admit(call, work)
             except ApiError as error:
-                call.error = error.message
+                status, call.error = error.status, error.message
                 await exchange.fail(error)
             except ClientGone:
                 status = CLIENT_CLOSED
             except Exception as error:
-                call.error = f"{type(error).__name__}: {error}"
+                status, call.error = ErrorCode.INTERNAL.status, f"{type(error).__name__}: {error}"
                 log.exception("call failed by a defect", extra=fields(request=call.request_id))
                 await exchange.fail(ApiError(ErrorCode.INTERNAL, "The controller failed to serve the call."))
         finally:
@@ -200,7 +200,7 @@ class Gateway:
             if route.needs_model:
                 raise invalid("model is required.", param="model")
         elif self._fleet.has_models and not self._fleet.knows_model(model):
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {model!r}.", param="model")
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {shown(model)!r}.", param="model")
 
     async def _of_program(self, call: _Call, program: Program, body: Body) -> None:
         if program.session is None:
@@ -264,7 +264,9 @@ class Gateway:
             needs_done=call.route.streams_end_with_done,
         )
         headers = header_rules.to_engine(exchange.headers, request_id=call.request_id, key=self._engine_key)
-        payload = body.with_context(context if engine.has_records else None)
+        # Asked once: who charges the call is settled when it is sent.
+        has_records = engine.has_records
+        payload = body.with_context(context if has_records else None)
         started, reached = time.monotonic(), True
         engine.in_flight += 1
         try:
@@ -287,7 +289,7 @@ class Gateway:
         finally:
             engine.in_flight -= 1
             call.first_byte_at = attempt.first_byte_at
-            if reached and context is not None and program.session is not None and not engine.has_records:
+            if reached and context is not None and program.session is not None and not has_records:
                 self._accounting.estimate(
                     program.id,
                     context,

@@ -37,7 +37,7 @@ class Attempt:
         needs_done: bool,
     ) -> None:
         """``ends_at`` is the call's total deadline on the loop's clock; ``needs_done``: its streams end with
-        ``[DONE]``."""
+        ``[DONE]``, those of the Responses API with an event."""
         self._exchange = exchange
         self._ends_at, self._deadlines = ends_at, deadlines
         self._answer_limit, self._needs_done = answer_limit, needs_done
@@ -84,7 +84,10 @@ class Attempt:
             parts.append(chunk)
             size += len(chunk)
             if size > self._answer_limit:
-                raise EngineFailed(f"The engine's answer is larger than {self._answer_limit} bytes.")
+                # As large as the call asked for: nothing that speaks against the engine.
+                raise EngineFailed(
+                    f"The engine's answer is larger than {self._answer_limit} bytes.", blames_engine=False
+                )
         return b"".join(parts)
 
     async def _pass_on(self, answer: UpstreamAnswer) -> None:

@@ -7,7 +7,12 @@ from typing import Final
 #: cannot write this.
 _ABORT: Final = re.compile(rb'"finish_reason"\s*:\s*"abort"')
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
-_DONE: Final = b"[DONE]"
+#: How a complete stream ends. Inside text every line break and quote is escaped, so a model cannot write these either.
+_DONE: Final = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_RESPONSE_END: Final = re.compile(
+    rb"[\r\n]event: ?(?:response\.(?:completed|incomplete|failed)|error)[\r\n]"
+    rb'|"type"\s*:\s*"response\.(?:completed|incomplete|failed)"'
+)
 #: Bytes kept of what has passed: a pattern may be split over two chunks.
 _KEPT: Final = 64
 
@@ -16,9 +21,10 @@ class StreamWatch:
     """Watches one stream for aborts and for a complete end."""
 
     def __init__(self, *, needs_done: bool) -> None:
-        """``needs_done``: the stream is complete only with a ``[DONE]`` at its end."""
-        self._needs_done = needs_done
-        self._tail = b""
+        """``needs_done``: a complete stream has a ``[DONE]``; otherwise the event that ends a response."""
+        self._end = _DONE if needs_done else _RESPONSE_END
+        self._end_passed = False
+        self._tail = b"\n"
         self.aborted = False
         """The engine gave the call up."""
         self.ended = False
@@ -30,6 +36,7 @@ class StreamWatch:
         offset = len(self._tail)
         window = self._tail + chunk
         self._tail = window[-_KEPT:]
+        self._end_passed = self._end_passed or self._end.search(window) is not None
         start = max(0, offset - 3)
         if not self.aborted:
             found = _ABORT.search(window) if b'"abort"' in window else None
@@ -45,4 +52,4 @@ class StreamWatch:
     @property
     def complete(self) -> bool:
         """Whether the stream may end here."""
-        return not self.aborted and (not self._needs_done or _DONE in self._tail)
+        return not self.aborted and self._end_passed

@@ -19,7 +19,16 @@ json_values = st.recursive(
 )
 unknown_names = st.text(max_size=8).filter(
     lambda name: (
-        name not in {"model", "priority", "session_id", "vllm_xargs", "kv_transfer_params", "ec_transfer_params"}
+        name
+        not in {
+            "model",
+            "priority",
+            "session_id",
+            "request_id",
+            "vllm_xargs",
+            "kv_transfer_params",
+            "ec_transfer_params",
+        }
     )
 )
 
@@ -41,8 +50,8 @@ def test_unknown_fields_pass_unchanged(fields: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("spelling", [b'"priority"', b'"pri\\u006frity"'])
-def test_priority_and_session_are_dropped_however_they_are_spelt(spelling: bytes) -> None:
-    sent = b'{"model":"m",' + spelling + b':-5,"session_id":"x","priority":7}'
+def test_priority_session_and_request_id_are_dropped_however_they_are_spelt(spelling: bytes) -> None:
+    sent = b'{"model":"m",' + spelling + b':-5,"session_id":"x","priority":7,"request_id":"resp_of_another"}'
     assert json.loads(parse(sent).with_context(None)) == {"model": "m"}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -123,6 +124,22 @@ async def test_a_stock_engine_gets_no_context_and_its_calls_are_charged_by_time(
         assert "vllm_xargs" not in engine.calls[0].body
 
 
+@pytest.mark.parametrize("keeps_records", [True, False])
+async def test_a_call_is_charged_once_though_its_engine_is_replaced_by_one_of_another_kind(keeps_records: bool) -> None:
+    async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
+        found = replica.controller.fleet.get(engine.url.removeprefix("http://"))
+        assert found is not None
+        found.has_records = not keeps_records
+        return web.json_response(completion())
+
+    settings: dict[str, Any] = {"probe_seconds": 60}
+    async with fake_engine(with_records=keeps_records) as engine, running_controller(engine, **settings) as replica:
+        engine.script = script
+        await replica.chat("s1")
+        estimated = await replica.metric("autellix_controller_estimated_calls_total")
+        assert estimated == (0 if keeps_records else 1)
+
+
 async def test_the_engine_key_is_used_and_the_clients_key_stays_here() -> None:
     async with (
         fake_engine(key="engine-secret") as engine,
@@ -165,8 +182,9 @@ async def test_a_client_error_of_the_engine_passes_in_openai_shape() -> None:
         assert response.status == 422
         assert json.loads(body)["error"]["message"] == "The engine refused the call (422): <html>no</html>"
         engine.script = raw(b'{"error":{}}', code=429)
-        response, _ = await replica.chat()
+        response, body = await replica.chat()
         assert (response.status, response.headers["retry-after"]) == (429, "1")
+        assert json.loads(body)["error"]["message"] == 'The engine refused the call (429): {"error":{}}'
 
 
 async def test_a_streamed_call_without_text_still_ends_well() -> None:

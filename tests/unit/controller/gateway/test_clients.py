@@ -225,6 +225,22 @@ async def test_other_errors_are_openai_shaped_too(method: str, path: str, code: 
             assert response.headers["allow"]
 
 
+async def test_what_a_client_sent_is_cut_short_where_an_error_repeats_it(caplog: pytest.LogCaptureFixture) -> None:
+    long = "x" * 5000
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        with caplog.at_level("INFO"):
+            answers = [
+                await replica.json("POST", "/v1/chat/completions", json={"model": long}),
+                await replica.json("GET", f"/v1/models/{long}"),
+                await replica.json("GET", f"/v1/{long}"),
+                await replica.json("PUT", f"/v1/models/{long}"),
+            ]
+    assert [status for status, _ in answers] == [404, 404, 404, 405]
+    assert all(long[:50] in answer["error"]["message"] for _, answer in answers)
+    assert all(len(answer["error"]["message"]) < 300 for _, answer in answers)
+    assert all(len(str(record.__dict__)) < 3000 for record in caplog.records if record.getMessage() == "call")
+
+
 async def test_two_requests_on_one_connection_are_both_answered() -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         engine.script = pieces(event("x"), DONE)

@@ -156,6 +156,22 @@ async def test_responses_streams_need_no_done() -> None:
             assert await response.read() == b"event: response.completed\ndata: {}\n\n"
 
 
+async def test_a_response_that_ends_before_its_last_event_ends_with_an_error() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(b"event: response.created\ndata: {}\n\n")
+        async with replica.http.post("/v1/responses", json={"model": "tiny", "input": "x", "stream": True}) as response:
+            body = await response.read()
+        assert b"\n\nevent: error\ndata: " in body
+
+
+async def test_a_stream_that_broke_is_not_counted_as_a_success() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(event("x"), then="cut")
+        await replica.chat(stream=True)
+        name = 'autellix_controller_calls_total{path="/v1/chat/completions",status="502"}'
+        assert await replica.metric(name) == 1
+
+
 async def test_a_dead_engine_loses_its_programs_to_another_and_no_call_fails() -> None:
     async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
         await replica.chat("s1")
@@ -192,7 +208,11 @@ async def test_no_engine_at_all_is_said_with_a_time_to_come_back() -> None:
             response, body = await replica.chat("s1")
             assert (response.status, error_of(body)["code"]) == (503, "no_engine")
             assert response.headers["retry-after"]
-        assert any("not reachable" in line for line in replica.controller.readiness().degraded)
+        # A probe that was under way may have its say before the next one finds nobody.
+        await eventually(
+            lambda: any("not reachable" in line for line in replica.controller.readiness().degraded),
+            "the engine is said to be away",
+        )
 
 
 async def test_an_outlier_leaves_rotation_and_returns_by_probe() -> None:
@@ -281,9 +301,11 @@ async def test_an_engine_that_takes_no_connection_is_left_at_the_connect_deadlin
 async def test_an_answer_larger_than_the_limit_is_an_error() -> None:
     async with fake_engine() as engine, running_controller(engine, answer_limit_bytes=2048) as replica:
         engine.script = raw(json.dumps({"pad": "x" * 4096}).encode())
-        response, body = await replica.chat()
-        assert response.status == 502
-        assert "larger than 2048 bytes" in error_of(body)["message"]
+        for _ in range(4):
+            response, body = await replica.chat()
+            assert response.status == 502
+            assert "larger than 2048 bytes" in error_of(body)["message"]
+        assert replica.controller.readiness().degraded == [], "the client asked for it"
 
 
 async def test_a_compressed_answer_is_an_error() -> None:

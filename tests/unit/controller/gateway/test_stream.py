@@ -41,7 +41,35 @@ def test_a_stream_without_done_is_not_complete() -> None:
     watch = StreamWatch(needs_done=True)
     watch.passes(event("a"))
     assert not watch.complete
-    assert StreamWatch(needs_done=False).complete
+
+
+def test_a_done_that_the_model_wrote_is_no_end() -> None:
+    watch = StreamWatch(needs_done=True)
+    watch.passes(event("data: [DONE]"))
+    assert not watch.complete
+
+
+RESPONSE = b'event: response.created\ndata: {"type":"response.created"}\n\n'
+
+
+@given(
+    st.sampled_from(
+        [
+            b"event: response.completed\ndata: {}\n\n",
+            b"event: response.incomplete\r\ndata: {}\r\n\r\n",
+            b'data: {"response":{},"type": "response.failed"}\n\n',
+            b'event: error\ndata: {"type":"error"}\n\n',
+        ]
+    ),
+    st.lists(st.integers(min_value=0), max_size=8),
+)
+def test_a_response_ends_with_an_event_that_says_so(end: bytes, places: list[int]) -> None:
+    watch = StreamWatch(needs_done=False)
+    watch.passes(RESPONSE)
+    watch.passes(b'data: {"type":"response.output_text.delta","delta":"event: response.completed"}\n\n')
+    assert not watch.complete
+    assert b"".join(watch.passes(chunk) for chunk in cut(end + b"\n" * 100, places)) == end + b"\n" * 100
+    assert watch.complete
 
 
 def test_abort_is_seen_with_any_spacing() -> None:
