@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 
 import uvicorn
@@ -31,9 +32,17 @@ class _Server(uvicorn.Server):
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The listening socket. Raises OSError."""
+    """The listening socket. Raises OSError.
+
+    Its connections die with what a client has not taken for the idle deadline. Closing one would wait for that client
+    for ever: an answer that was given up would keep its buffers and its connection.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    sock = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    if sys.platform == "linux":
+        milliseconds = max(1, int(settings.idle_deadline_seconds * 1000))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    return sock
 
 
 def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import uvicorn
 
 from autellix_controller import server
 from autellix_controller.access import KeysFile
@@ -33,6 +34,12 @@ class Replica:
     settings: Settings
     http: aiohttp.ClientSession
     url: str
+    server: uvicorn.Server
+
+    @property
+    def connections(self) -> int:
+        """Connections of clients that the server has not got rid of."""
+        return len(self.server.server_state.connections)
 
     def call(self, **fields: Any) -> dict[str, Any]:
         """The body of a plain call."""
@@ -77,7 +84,7 @@ async def running_controller(
             if ready:
                 await eventually(lambda: controller.readiness().ready, "the replica is ready")
             async with aiohttp.ClientSession(url, headers=headers, auto_decompress=False) as http:
-                yield Replica(controller, checked, http, url)
+                yield Replica(controller, checked, http, url, http_server)
         finally:
             # Without the pauses of an orderly end, which has tests of its own.
             for listener in http_server.servers:

@@ -132,6 +132,7 @@ async def test_a_client_that_never_reads_is_given_up() -> None:
         await eventually(lambda: engine.running == 0, "the engine was told to stop")
         await counters_are_zero(replica)
         assert replica.controller.readiness().degraded == [], "that is no fault of the engine"
+        await eventually(lambda: replica.connections <= 1, "only the connection of the metrics is left")
         client.close()
 
 
