@@ -20,18 +20,18 @@ RELEASE = "autellix"
 _POLL_SECONDS = 2.0
 
 
-def chart_values(image: Callable[[str], str]) -> dict[str, str]:
+def chart_values(image: Callable[[str], str]) -> dict[str, Any]:
     """The values of the chart that name the images; ``image`` gives the reference of each part."""
-    values: dict[str, str] = {}
-    paths = {"operator": "image", **{name: f"defaultImages.{name}" for name in ("engine", "controller", "etcd")}}
-    for name, path in paths.items():
-        repository, _, digest = image(name).partition("@")
-        tag = "" if digest else "latest"
-        if ":" in repository.rpartition("/")[2]:
-            repository, _, tag = repository.rpartition(":")
-        parts = {"registry": "", "repository": repository, "tag": tag, "digest": digest}
-        values |= {f"{path}.{part}": value for part, value in parts.items()}
-    return values
+    defaults = {name: _reference(image(name)) for name in ("engine", "controller", "etcd")}
+    return {"image": _reference(image("operator")), "defaultImages": defaults}
+
+
+def _reference(image: str) -> dict[str, str]:
+    repository, _, digest = image.partition("@")
+    tag = "" if digest else "latest"
+    if ":" in repository.rpartition("/")[2]:
+        repository, _, tag = repository.rpartition(":")
+    return {"registry": "", "repository": repository, "tag": tag, "digest": digest}
 
 
 def wait_until(
@@ -56,10 +56,9 @@ class Installation:
     def install(self, *, upgrade: bool = False) -> str:
         """Installs the chart and waits for the operator; gives what helm printed."""
         verb = ["upgrade"] if upgrade else ["install", "--create-namespace"]
-        settings = [f"--set-string={name}={value}" for name, value in chart_values(self.target.image).items()]
-        return self.target.helm(
-            *verb, RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s", *settings
-        )
+        release = [*verb, RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--values", "-"]
+        values = json.dumps(chart_values(self.target.image))
+        return self.target.helm(*release, "--wait", "--timeout", "120s", stdin=values)
 
     def uninstall(self) -> None:
         """Removes the chart; clusters and their definition stay, as its documentation says."""

@@ -3,15 +3,15 @@
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from onenode import debian
 from onenode.cache import cache_folder, digest, locked, published
+from onenode.commands import output
 from onenode.pip_settings import configuration_files, pip_conf, pip_settings
-from onenode.prerequisites import check_build
+from onenode.prerequisites import check_build, check_privileges
 from onenode.progress import run
 
 # The base of images in tests, where no registry can be had: Debian with Python, like the official images but smaller.
@@ -35,6 +35,7 @@ def base_archive() -> Path:
     ]
 
     def make(target: Path) -> None:
+        check_privileges()
         debian.provide(debian.IMAGE_TOOLS)
         check_build(cache_folder())
         log = cache_folder() / "logs" / "base.log"
@@ -46,6 +47,7 @@ def base_archive() -> Path:
 
 def build(image: str, dockerfile: Path, context: Path, archive: Path) -> None:
     """Builds an image on our base and writes it as an OCI archive. Raises OnenodeError when a step fails."""
+    check_privileges()
     base = base_archive()
     debian.provide(debian.IMAGE_TOOLS)
     folder = cache_folder() / "buildah"
@@ -99,7 +101,7 @@ class _Buildah:
         run([*self._command, *arguments], what=what, log=self._log)
 
     def _output(self, *arguments: str) -> str:
-        return subprocess.run([*self._command, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+        return output([*self._command, *arguments], what=f"buildah {' '.join(arguments)}").strip()
 
 
 def _lent_settings(settings: Mapping[str, str], scratch: Path) -> Iterator[str]:

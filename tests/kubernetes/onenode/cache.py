@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from onenode.errors import OnenodeError
 from onenode.progress import Heartbeat
 
 UNUSED_DAYS = 14.0
@@ -33,9 +34,18 @@ def digest(parts: Iterable[tuple[str, bytes]]) -> str:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Holds a lock between processes. The kernel drops it when its holder dies, however that happens."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    """Holds a lock between processes. The kernel drops it when its holder dies, however that happens.
+
+    Raises OnenodeError when nothing can be written to the folder of ``path``.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise OnenodeError(
+            f"cannot write to {path.parent}: {error.strerror}; make it writable, or name another cache: XDG_CACHE_HOME"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -69,8 +79,8 @@ def _in_use(target: Path) -> bool:
     """Whether the folder is there; if so, notes that it is needed."""
     try:
         os.utime(target)
-    except FileNotFoundError:
-        return False
+    except OSError:  # not there; or of another user, which is as good, but not ours to mark
+        return os.path.isdir(target)
     return True
 
 

@@ -14,6 +14,7 @@ from onenode.errors import OnenodeError
 from onenode.images import IMAGES, archive
 from onenode.lab import Lab
 from onenode.layout import default_lab_folder
+from onenode.prerequisites import check_privileges
 from onenode.progress import say
 
 
@@ -118,6 +119,7 @@ def _exec(options: argparse.Namespace) -> int:
 
 
 def _replace(lab: Lab, words: Sequence[str], *, names: bool) -> int:
+    check_privileges()
     command = lab.command(words, names=names)
     os.execvpe(command[0], command, lab.environment())
 

@@ -2,12 +2,12 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from onenode.cache import cache_folder, published
+from onenode.commands import output
 from onenode.progress import run
 
 OLDEST_VERSION = (1, 25)  # what Kubernetes 1.35 asks for
@@ -26,7 +26,7 @@ def find_go() -> Go:
     """The toolchain that builds will use, without installing anything."""
     command = shutil.which("go")
     if command is not None:
-        said = subprocess.run([command, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
+        said = output([command, "env", "GOVERSION"], what=f"{command} env GOVERSION").strip()
         if recent_enough(said):
             return Go(said, Path(command))
     return Go(f"go{PACKAGED_VERSION}", None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from onenode import cgroups, configuration, mountpoints, namespaces, parts
 from onenode.binaries import Binaries, binaries
 from onenode.cache import locked
+from onenode.commands import output
 from onenode.errors import OnenodeError
 from onenode.images import pause_image
 from onenode.layout import Layout
@@ -143,7 +144,7 @@ class Lab:
         identity = (self.layout.process_ids / part).read_text().strip()
         process = namespaces.running_first_process(self.layout)
         kill = ["kill", f"-{number.value}", identity]
-        self._check([*namespaces.nsenter(process, everything=True), *kill], f"{number.name} to {part}")
+        output([*namespaces.nsenter(process, everything=True), *kill], what=f"{number.name} to {part}")
 
     def restart(self, part: str) -> None:
         """Kills a part as a crash would, and starts it again."""
@@ -183,15 +184,13 @@ class Lab:
             raise OnenodeError(f"the lab in {self.layout.root} failed; logs are in {self.layout.logs}")
 
     def _checked(self, command: Sequence[str], stdin: str | None, seconds: float) -> str:
-        result = self.run(command, stdin=stdin, seconds=seconds)
-        if result.returncode:
-            raise OnenodeError(f"{' '.join(command)} failed: {result.stderr.strip() or result.stdout.strip()}")
-        return result.stdout
-
-    def _check(self, command: Sequence[str], what: str) -> None:
-        result = subprocess.run(command, capture_output=True, text=True)
-        if result.returncode:
-            raise OnenodeError(f"{what} failed: {result.stderr.strip()}")
+        return output(
+            self.command(command),
+            what=" ".join(command),
+            stdin=stdin,
+            seconds=seconds,
+            environment=self.environment(),
+        )
 
     def _refuse_foreign_folder(self) -> None:
         root = self.layout.root

@@ -64,7 +64,7 @@ def running_first_process(layout: Layout) -> int:
     """The id of the lab's first process. Raises OnenodeError when the lab does not run."""
     process = first_process(layout)
     if process is None:
-        raise OnenodeError(f"no lab runs in {layout.root}")
+        raise OnenodeError(f"no lab runs in {layout.root}; `make kubernetes-up` or `make demo` starts one")
     return process
 
 

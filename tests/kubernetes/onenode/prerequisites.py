@@ -36,7 +36,7 @@ def check_lab(folder: Path, *, memory_gib: float = LAB_MEMORY_GIB, disk_gib: flo
 
 
 def check_privileges() -> None:
-    """Makes sure that this process may end a lab. Raises OnenodeError otherwise."""
+    """Makes sure that this process may enter or end a lab, or build an image. Raises OnenodeError otherwise."""
     problems = privilege_problems(os.geteuid(), Path("/proc/self/status"))
     if problems:
         raise OnenodeError(problems[0])

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from onenode.binaries import binary
+from onenode.commands import output
 from onenode.errors import OnenodeError
 from onenode.images import IMAGES
 from onenode.lab import Lab
@@ -108,10 +109,7 @@ class ContextTarget:
         return [*_kubectl(), f"--context={self._context}"]
 
     def _run(self, command: Sequence[str], stdin: str | None, seconds: float) -> str:
-        result = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds)
-        if result.returncode:
-            raise OnenodeError(f"{' '.join(command[1:])} failed: {result.stderr.strip() or result.stdout.strip()}")
-        return result.stdout
+        return output(command, what=" ".join(command[1:]), stdin=stdin, seconds=seconds)
 
 
 def chosen_context(environment: Mapping[str, str] = os.environ) -> ContextTarget | None:

@@ -1,9 +1,11 @@
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from onenode.cache import cache_folder, digest, locked, prune, published
+from onenode.errors import OnenodeError
 
 
 def test_cache_folder_follows_the_xdg_variable_and_ignores_a_relative_one() -> None:
@@ -96,3 +98,18 @@ def test_prune_removes_what_nobody_asked_for_and_keeps_what_is_used(tmp_path: Pa
     assert (tmp_path / "old").exists()
     prune(tmp_path, unused_days=3, now=lambda: now + 3.1 * 86400)
     assert not (tmp_path / "old").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(OnenodeError, match=r"cannot write to .*/cache/autellix: .*XDG_CACHE_HOME"):
+        published(tmp_path / "cache" / "autellix" / "thing", lambda folder: None, "a thing")
+
+
+def test_what_another_user_has_made_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    (tmp_path / "thing").mkdir()
+    monkeypatch.setattr(os, "utime", refuse)
+    assert published(tmp_path / "thing", lambda folder: pytest.fail("made again"), "a thing") == tmp_path / "thing"

@@ -1,0 +1,55 @@
+"""How the end-to-end tests and the demo install the chart."""
+
+import json
+
+import pytest
+
+from onenode.target import ContextTarget
+from support.installation import CHART, Installation
+
+IMAGES = {
+    "operator": "registry.example:5000/operator",
+    "controller": "localhost/controller:dev",
+    "engine": "registry.example:5000/engine:1",
+    "etcd": f"etcd@sha256:{'0' * 64}",
+}
+
+
+class RecordingTarget(ContextTarget):
+    """Notes what helm is asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[str, ...], str | None]] = []
+
+    def helm(self, *arguments: str, stdin: str | None = None, seconds: float = 600) -> str:
+        self.calls.append((arguments, stdin))
+        return ""
+
+    def image(self, name: str) -> str:
+        return IMAGES[name]
+
+
+@pytest.mark.parametrize("upgrade", [False, True])
+def test_values_reach_helm_on_standard_input_so_that_messages_about_it_stay_short(*, upgrade: bool) -> None:
+    target = RecordingTarget()
+    Installation(target).install(upgrade=upgrade)
+    ((arguments, stdin),) = target.calls
+    assert str(CHART) in arguments
+    assert len(" ".join(arguments)) < len(str(CHART)) + 120
+    assert "--values" in arguments
+    values = json.loads(stdin or "")
+    assert values["image"] == {
+        "registry": "",
+        "repository": "registry.example:5000/operator",
+        "tag": "latest",
+        "digest": "",
+    }
+    assert values["defaultImages"]["engine"]["repository"] == "registry.example:5000/engine"
+    assert values["defaultImages"]["engine"]["tag"] == "1"
+    assert values["defaultImages"]["controller"]["tag"] == "dev"
+    assert values["defaultImages"]["etcd"] == {
+        "registry": "",
+        "repository": "etcd",
+        "tag": "",
+        "digest": f"sha256:{'0' * 64}",
+    }

@@ -1,0 +1,28 @@
+"""What an ordinary user is told who asks for what takes root, before anything is begun."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onenode import buildah, cli
+from onenode.errors import OnenodeError
+
+
+@pytest.fixture(autouse=True)
+def ordinary_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_building_an_image_takes_root(tmp_path: Path) -> None:
+    with pytest.raises(OnenodeError, match="needs root"):
+        buildah.build("image:1", tmp_path / "Dockerfile", tmp_path, tmp_path / "image.tar")
+    with pytest.raises(OnenodeError, match="needs root"):
+        buildah.base_archive()
+
+
+@pytest.mark.parametrize("command", [["shell"], ["exec", "--", "true"], ["down"]])
+def test_a_lab_is_entered_and_ended_by_root(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(command) == 1
+    assert "needs root" in capfd.readouterr().err
