@@ -91,7 +91,12 @@ class Controller:
             )
         )
         self._rest = rest.application(
-            access=access, programs=programs, fleet=self.fleet, registry=registry, readiness=self.readiness
+            access=access,
+            programs=programs,
+            fleet=self.fleet,
+            registry=registry,
+            readiness=self.readiness,
+            body_seconds=settings.body_deadline_seconds,
         )
         self._leaving = False
         self._tasks: list[asyncio.Task[None]] = []

@@ -68,14 +68,15 @@ def application(
     fleet: Fleet,
     registry: CollectorRegistry,
     readiness: Callable[[], Readiness],
+    body_seconds: float,
 ) -> FastAPI:
-    """The application."""
+    """The application. ``body_seconds``: to receive a request's body."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_defect)
-    app.include_router(sessions.routes(access, programs))
+    app.include_router(sessions.routes(access, programs, body_seconds=body_seconds))
 
     def check_key(request: Request) -> None:
         authorization = request.headers.get("authorization")

@@ -1,12 +1,14 @@
 """The HTTP API of sessions."""
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import ClientDisconnect
 
 from autellix_controller.access import Access
-from autellix_controller.errors import invalid
+from autellix_controller.errors import ApiError, ErrorCode, invalid
 from autellix_controller.sessions.identity import checked_name, new_session
 from autellix_controller.sessions.programs import Programs
 from autellix_controller.table.entry import ProgramEntry
@@ -41,12 +43,22 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-async def _requested_id(request: Request) -> str:
+async def _body(request: Request, seconds: float) -> bytes:
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_LIMIT:
-            raise invalid(f"The body is larger than {_BODY_LIMIT} bytes.")
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _BODY_LIMIT:
+                    raise invalid(f"The body is larger than {_BODY_LIMIT} bytes.")
+    except TimeoutError:
+        raise ApiError(ErrorCode.BODY_TIMEOUT, f"The body did not arrive within {seconds:g} s.") from None
+    except ClientDisconnect:
+        raise invalid("The body broke off.") from None  # nobody is left to hear it
+    return body
+
+
+def _requested_id(body: bytes) -> str:
     if not body.strip():
         return new_session()
     try:
@@ -56,8 +68,8 @@ async def _requested_id(request: Request) -> str:
     return new_session() if wanted is None else checked_name(wanted, param="id")
 
 
-def routes(access: Access, programs: Programs) -> APIRouter:
-    """The routes under ``/v1/sessions``. Sessions belong to the caller's key."""
+def routes(access: Access, programs: Programs, *, body_seconds: float) -> APIRouter:
+    """The routes under ``/v1/sessions``. Sessions belong to the caller's key. ``body_seconds``: to receive a body."""
     router = APIRouter(prefix="/v1/sessions")
 
     def owner(request: Request) -> str:
@@ -68,7 +80,8 @@ def routes(access: Access, programs: Programs) -> APIRouter:
     async def start(request: Request) -> Response:
         """Opens a session, or returns the one that is open under the given id."""
         caller = owner(request)
-        return _json(describe(await programs.open(caller, await _requested_id(request))))
+        session = _requested_id(await _body(request, body_seconds))
+        return _json(describe(await programs.open(caller, session)))
 
     @router.get("")
     async def page(request: Request, after: str = "", limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:

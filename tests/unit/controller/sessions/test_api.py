@@ -36,6 +36,32 @@ async def test_a_session_is_opened_described_listed_and_ended() -> None:
             assert (status, error["error"]["code"]) == (404, "session_not_found")
 
 
+HALF_A_REQUEST = b'POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"id":'
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with fake_engine() as engine, running_controller(engine, body_deadline_seconds=0.2) as replica:
+        reader, writer = await asyncio.open_connection(replica.settings.host, URL(replica.url).port)
+        writer.write(HALF_A_REQUEST)
+        async with asyncio.timeout(5):
+            assert b" 408 " in await reader.readline()
+            answer = await reader.readuntil(b"}}")
+        assert b'"code":"body_timeout"' in answer
+        writer.close()
+
+
+async def test_a_client_that_leaves_before_its_body_is_complete_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        _, writer = await asyncio.open_connection(replica.settings.host, URL(replica.url).port)
+        writer.write(HALF_A_REQUEST)
+        await writer.drain()
+        await eventually(lambda: replica.connections == 1 and bool(replica.server.server_state.tasks), "it has arrived")
+        writer.close()
+        await eventually(lambda: not replica.server.server_state.tasks, "it has ended")
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+        assert (await replica.json("GET", "/v1/sessions"))[1]["data"] == []
+
+
 @pytest.mark.parametrize("name", ["mine", "a/b?c#d%20", "x" * 256, "~!"])
 async def test_a_name_may_be_brought(name: str) -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
