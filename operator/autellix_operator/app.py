@@ -13,7 +13,7 @@ import kopf
 from autellix_operator import handlers
 from autellix_operator.api.names import FIELD_MANAGER
 from autellix_operator.desired.objects import Images
-from autellix_operator.http import application, serving
+from autellix_operator.http import CannotListen, application, serving
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, NotFound
 from autellix_operator.kube.client import KubernetesApplier, NoCredentials, connect
 from autellix_operator.metrics import Metrics
@@ -73,8 +73,8 @@ async def run(settings: Settings) -> None:
                 await asyncio.gather(*workers, return_exceptions=True)
     except NoCredentials as error:
         raise StartError(str(error)) from error
-    except OSError as error:
-        raise StartError(f"cannot listen on {settings.http_listen}: {error.strerror or error}") from error
+    except CannotListen as error:
+        raise StartError(f"cannot listen on {settings.http_listen}: {error}") from error
 
 
 async def _check_access(applier: KubernetesApplier, settings: Settings) -> None:

@@ -17,6 +17,10 @@ from autellix_operator.workqueue import WorkQueue
 _STUCK_SECONDS: Final = 300.0
 
 
+class CannotListen(Exception):
+    """The address cannot be used; the message says why."""
+
+
 def application(queue: WorkQueue, metrics: Metrics, ready: Callable[[], bool]) -> web.Application:
     """The routes."""
 
@@ -41,11 +45,14 @@ def application(queue: WorkQueue, metrics: Metrics, ready: Callable[[], bool]) -
 
 @asynccontextmanager
 async def serving(app: web.Application, host: str, port: int) -> AsyncIterator[None]:
-    """Serves the routes meanwhile. Raises OSError if the address cannot be used."""
+    """Serves the routes meanwhile. Raises CannotListen."""
     runner = web.AppRunner(app, handle_signals=False, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise CannotListen(str(error.strerror or error)) from error
         yield
     finally:
         await runner.cleanup()

@@ -140,7 +140,7 @@ class Installation:
             ("get", "pods", "-n", namespace, "-o", "wide"),
             ("get", "events", "-n", namespace, "--sort-by=.lastTimestamp"),
             ("logs", "-n", namespace, "-l", f"autellix.dev/cluster={cluster}", "--all-containers", "--tail=25"),
-            ("logs", "-n", OPERATOR_NAMESPACE, "-l", "app.kubernetes.io/name=autellix", "--tail=25"),
+            ("logs", "-n", OPERATOR_NAMESPACE, "-l", "app.kubernetes.io/name=autellix-operator", "--tail=25"),
         )
         parts = []
         for command in commands:

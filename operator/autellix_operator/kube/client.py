@@ -132,7 +132,7 @@ async def connect() -> AsyncIterator[client.ApiClient]:
     except ConfigException:
         try:
             await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        except ConfigException as error:
+        except (ConfigException, OSError) as error:
             raise NoCredentials(f"neither a service account nor a kubeconfig: {error}") from error
     async with client.ApiClient(configuration) as api:
         yield api
