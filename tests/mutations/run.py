@@ -56,8 +56,14 @@ FAULTS = (
         "max(self._floor_ms, self._policy.service_ms(program))",
         "self._policy.service_ms(program)",
     ),
-    Fault("no promotion", "policy/core.py", "is not None and starving[0] <= now:", "is not None and False:"),
-    Fault("promotion a moment late", "policy/core.py", "starving[0] <= now:", "starving[0] < now:"),
+    Fault("no promotion", "policy/core.py", "starving is None or starving[0] > now:", "True:"),
+    Fault("promotion a moment late", "policy/core.py", "starving[0] > now:", "starving[0] >= now:"),
+    Fault(
+        "a whole crowd is promoted at once",
+        "policy/core.py",
+        "for _ in range(PROMOTIONS_PER_DECISION):",
+        "while True:",
+    ),
     Fault(
         "promotion loses accounting",
         "policy/core.py",
@@ -95,8 +101,8 @@ FAULTS = (
     Fault(
         "no minimum run",
         "policy/core.py",
-        "return call.preemptions > 0 and call.turn_service < self.settings.min_run_ms",
-        "return False",
+        "(call.preemptions > 0 and call.turn_service < self.settings.min_run_ms)",
+        "False",
     ),
     Fault(
         "no limit on preemptions",
@@ -216,6 +222,13 @@ FAULTS = (
         "scheduler/program_scheduler.py",
         "return grammar is not None and not isinstance(grammar, Exception)",
         "return True",
+        SCHEDULER,
+    ),
+    Fault(
+        "a session gives way while the end of its turn is in flight",
+        "scheduler/program_scheduler.py",
+        "gives_way=not request.resumable",
+        "gives_way=True",
         SCHEDULER,
     ),
     Fault(

@@ -33,6 +33,8 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     level: int
     order: int
     """Position inside the level: smaller is earlier."""
+    gives_way: bool = True
+    """Whether it may lose its slot to a better call."""
     state: CallState = CallState.WAITING
     queued: bool = False
     """Whether it stands in the queue of its level."""

@@ -30,6 +30,8 @@ from autellix_engine.policy.starvation import StarvationWatch
 
 #: Places of promoted calls in the best level lie before all others.
 _PROMOTED_FIRST: Final = -(1 << 62)
+#: Far more than get a slot in a step, and few enough not to hold it up: a promotion takes some 10 us.
+PROMOTIONS_PER_DECISION: Final = 256
 
 #: Whether a call fits once these running calls have given way.
 Fits = Callable[[Call, Sequence[Call]], bool]
@@ -116,6 +118,7 @@ class Core:
         path_ms: float = 0.0,
         wait_ms: float = 0.0,
         ready: bool = True,
+        gives_way: bool = True,
     ) -> Call:
         """A call arrives with the figures that its program had when it was sent.
 
@@ -136,6 +139,7 @@ class Core:
             level=bisect_right(self._bounds, self.policy.service_ms(owner)),
             order=self._next_order(),
             ready=ready,
+            gives_way=gives_way,
             waiting_since=now if ready else None,
         )
         self._calls[key] = call
@@ -280,8 +284,11 @@ class Core:
 
     def _promote_starving(self, now: float) -> None:
         """Algorithm 1, starving: to Q1, with the call's own wait and service reset (the program's stay, so that its
-        other calls are promoted too)."""
-        while (starving := self._starvation.next()) is not None and starving[0] <= now:
+        other calls are promoted too). The rest of a large crowd follows with the next decisions, in the same order."""
+        for _ in range(PROMOTIONS_PER_DECISION):
+            starving = self._starvation.next()
+            if starving is None or starving[0] > now:
+                return
             call = starving[1]
             self._dequeue(call)
             self._settle_wait(call, now)
@@ -293,7 +300,7 @@ class Core:
             self._enqueue(call)
 
     def _keeps_slot(self, call: Call) -> bool:
-        return call.preemptions > 0 and call.turn_service < self.settings.min_run_ms
+        return not call.gives_way or (call.preemptions > 0 and call.turn_service < self.settings.min_run_ms)
 
     # ---- parts of the above
 

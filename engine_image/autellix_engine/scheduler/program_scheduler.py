@@ -89,6 +89,8 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             path_ms=context.path_ms if context else 0.0,
             wait_ms=context.wait_ms if context else 0.0,
             ready=self._can_run(request, self._adapters_in_use()),
+            # If the last output of a session's turn arrives after a preemption, vLLM forgets the session's tokens.
+            gives_way=not request.resumable,
         )
         if not call.ready:
             self._unready.add(request)

@@ -463,6 +463,31 @@ def test_a_streaming_session_waits_for_input_without_counting_as_waiting(make: M
     assert record.service_ms == pytest.approx(40.0)
 
 
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_a_streaming_session_loses_nothing_whenever_a_better_call_comes(
+    make: MakeBench, depth: int, moment: int
+) -> None:
+    """vLLM forgets a session that is preempted while the last output of its turn is in flight."""
+    bench = make(depth=depth, slots=2, scheduling=LEVELS)
+    session = make_request("session", prompt=40, output=4, context=program("session", service_ms=9_000.0))
+    session.resumable = True
+    bench.add(long("a", output=30), session)
+    bench.steps(moment)
+    bench.add(short())
+    bench.steps(10)
+    assert session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+    more = make_request("session", prompt=4, output=2)
+    more.resumable = True
+    bench.add(more)
+    bench.steps(6)
+    assert len(bench.driver.tokens["session"]) == 6
+    assert session.num_tokens >= 40 + 3 + 4 + 2
+    bench.scheduler.finish_requests("session", RequestStatus.FINISHED_ABORTED)
+    bench.run()
+    assert_complete(bench.driver, "short", 8, 4)
+    assert_complete(bench.driver, "a", 40, 30)
+
+
 # ---- ends
 
 

@@ -264,6 +264,18 @@ def test_a_promoted_call_that_waits_is_not_promoted_over_and_over() -> None:
     assert core.call("a").promotions == 1
 
 
+def test_a_crowd_that_starves_at_once_is_promoted_over_several_decisions_in_its_order() -> None:
+    core = make()
+    for i in range(600):
+        core.arrive(f"{i}", now=0, program=f"{i}", service_ms=15)
+    promoted = []
+    for _ in range(3):
+        core.plan(1_000, free_slots=0)
+        promoted.append(core.counts["promotions"])
+    assert promoted == [256, 512, 600]
+    assert keys(core.waiting()) == [f"{i}" for i in range(600)]
+
+
 def test_a_call_that_is_not_ready_neither_waits_nor_starves() -> None:
     core = make()
     core.arrive("a", now=0, program="p", service_ms=15, ready=False)
@@ -301,6 +313,16 @@ def test_the_worst_level_gives_way_first_and_in_it_the_latest() -> None:
     for i in range(3):
         core.arrive(f"{i}", now=0, program=f"{i}")
     assert keys(core.plan(0, free_slots=0).victims) == ["worst late", "worst early", "mid"]
+
+
+def test_a_call_that_may_not_give_way_keeps_its_slot() -> None:
+    core = make()
+    core.arrive("session", now=0, program="s", service_ms=50, gives_way=False)
+    core.start("session", 0)
+    core.arrive("better", now=0, program="b")
+    assert core.plan(0, free_slots=0).victims == ()
+    arrive_running(core, "mid", service_ms=15)
+    assert keys(core.plan(0, free_slots=0).victims) == ["mid"]
 
 
 def test_preemptions_in_one_step_are_limited() -> None:
