@@ -5,7 +5,9 @@ UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv-$(UV_VERSION)/bin/uv)
 
 $(CACHE)/uv-$(UV_VERSION)/bin/uv:
 	@echo "installing uv $(UV_VERSION) into the cache folder"
-	@$(PYTHON) -c 'import ensurepip, venv' || { echo 'make: python3 has no venv module; install python3-venv' >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo 'make: there is no $(PYTHON); install Python 3.11 to 3.13, or name one: make PYTHON=...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: $(PYTHON) has no venv module; install python3-venv' >&2; exit 1; }
+	@mkdir -p $(CACHE) || { echo 'make: the cache folder cannot be written; name another: XDG_CACHE_HOME=... make' >&2; exit 1; }
 	$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
 	$(CACHE)/uv-$(UV_VERSION)/bin/pip install --quiet uv==$(UV_VERSION)
 
@@ -31,11 +33,13 @@ lock: | $(UV) ## renew requirements.lock and the images' locks (hashed, without 
 	$(UV) $(EXPORT) --only-group build -o requirements-build.lock
 	@! grep -n '://' requirements.lock requirements-build.lock operator/requirements.lock controller/requirements.lock
 
-SHELL_FILES := $(shell git ls-files '*.sh' .ci/run)
-DOCKERFILES := $(shell git ls-files '*Dockerfile')
+# Asked for only when used: other targets need neither git nor a checkout.
+SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
+DOCKERFILES = $(shell git ls-files '*Dockerfile')
 
 .PHONY: lint format
 lint: venv helm ## formatting, types, imports, shell, Dockerfiles, YAML, spelling, chart
+	@git rev-parse --is-inside-work-tree >/dev/null || { echo 'make: lint needs git, and a git checkout' >&2; exit 1; }
 	ruff format --check $(SOURCES)
 	ruff check $(SOURCES)
 	mypy $(SOURCES)

@@ -22,6 +22,15 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Where a cluster can be made so that this operator serves it: the release's namespace, if that is one of them. */}}
+{{- define "autellix.clusterNamespace" -}}
+{{- if or (not .Values.watchNamespaces) (has .Release.Namespace .Values.watchNamespaces) -}}
+{{- .Release.Namespace -}}
+{{- else -}}
+{{- first .Values.watchNamespaces -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Never changes: the selector of a Deployment is immutable. */}}
 {{- define "autellix.selectorLabels" -}}
 app.kubernetes.io/name: autellix-operator

@@ -112,6 +112,7 @@ def test_images(program: Path, image: Json, reference: str) -> None:
         ({"crds": {"install": True}}, "install"),
         ({"fullnameOverride": "Upper"}, "fullnameOverride"),
         ({"cluster": {"name": "a" * 41}}, "cluster/name"),
+        ({"podLabels": {"app.kubernetes.io/instance": "mine"}}, "app.kubernetes.io/instance"),
     ],
 )
 def test_unknown_and_mistyped_values_are_refused_with_their_name(program: Path, values: Json, field: str) -> None:
@@ -155,6 +156,13 @@ def test_the_sample_cluster_waits_for_its_api(program: Path) -> None:
     found = one(render(program, values, flags=["--api-versions", "autellix.dev/v1alpha1"]), "AutellixCluster")
     assert found["metadata"]["name"] == "mine"
     assert found["spec"]["engine"] == {"replicas": 2}
+
+
+@pytest.mark.parametrize(("watched", "namespace"), [([], "default"), (["a", "b"], "a"), (["a", "default"], "default")])
+def test_the_sample_cluster_is_where_the_operator_serves_it(program: Path, watched: list[str], namespace: str) -> None:
+    values = {"watchNamespaces": watched, "cluster": {"enabled": True}}
+    found = one(render(program, values, flags=["--api-versions", "autellix.dev/v1alpha1"]), "AutellixCluster")
+    assert found["metadata"]["namespace"] == namespace
 
 
 def test_every_value_is_used_by_a_template() -> None:
