@@ -132,6 +132,7 @@ class FakeEngine:
         self.healthy = True
         self.state_status = 200
         """How the engine answers when it is asked whether it keeps records."""
+        self.asked_for_state = 0
         self.calls: list[Call] = []
         self.running = 0
         self.aborted = 0
@@ -190,6 +191,7 @@ class FakeEngine:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
     async def _state(self, request: web.Request) -> web.Response:
+        self.asked_for_state += 1
         return web.json_response({}, status=self.state_status)
 
     async def _end_program(self, request: web.Request) -> web.Response:

@@ -63,15 +63,16 @@ class EngineClient:
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             raise ProbeFailed("/v1/models did not answer with a list of models") from None
 
-    async def has_records(self) -> bool:
+    async def has_records(self) -> bool | None:
         """Whether the engine keeps call records, and so understands program context. Raises ProbeFailed.
 
-        A server error says nothing: an engine that is busy or stopping must not be taken for a stock one.
+        None if it answered with a server error, which says neither: an engine that is busy or stopping must not be
+        taken for a stock one.
         """
         try:
             async with self._session.get(self._url + STATE_PATH, headers=self._headers, timeout=_PROBE) as response:
                 if response.status >= 500:
-                    raise ProbeFailed(f"{STATE_PATH} answered {response.status}")
+                    return None
                 return response.status == 200 and response.content_type == "application/json"
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unanswered(error) from None

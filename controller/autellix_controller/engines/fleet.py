@@ -116,7 +116,8 @@ class Fleet:
             wake.clear()
             try:
                 engine.models = await client.models()
-                engine.has_records = await client.has_records()
+                if (has_records := await client.has_records()) is not None:
+                    engine.has_records = has_records
                 engine.saw(Seen.PROBED)
             except ProbeSlow as error:
                 # One slow answer is no proof: an engine under load may take its time.

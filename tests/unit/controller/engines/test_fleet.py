@@ -176,14 +176,18 @@ async def test_a_list_of_models_that_comes_in_pieces_is_read_to_its_end() -> Non
         await runner.cleanup()
 
 
-async def test_an_engine_that_fails_to_say_whether_it_keeps_records_is_not_taken_for_a_stock_one() -> None:
-    async with fake_engine() as engine, new_session() as session:
-        client = EngineClient(session, engine.url, None)
-        engine.state_status = 503
-        with pytest.raises(ProbeFailed, match="/autellix/v1/state answered 503"):
-            await client.has_records()
+async def test_an_engine_that_fails_to_say_whether_it_keeps_records_stays_what_it_was() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known, "it was probed")
+        known = fleet.get("engine-a")
+        assert known is not None
+        engine.state_status, asked = 503, engine.asked_for_state
+        await eventually(lambda: engine.asked_for_state > asked + 1, "it was asked twice more")
+        assert known.has_records
+        assert fleet.troubles() == []
         engine.state_status = 404
-        assert not await client.has_records()
+        await eventually(lambda: not known.has_records, "it is another engine now")
 
 
 def test_pauses_grow_and_start_again_after_success() -> None:
