@@ -70,19 +70,35 @@ class CoreMachine(RuleBasedStateMachine):
             if call.ready and not call.running:
                 call.wait += ms
 
-    @rule(program=st.sampled_from(PROGRAMS), service=durations, path=durations, wait=durations, ready=st.booleans())
-    def arrive(self, program: str | None, service: int, path: int, wait: int, ready: bool) -> None:
+    @rule(
+        program=st.sampled_from(PROGRAMS),
+        service=durations,
+        path=durations,
+        wait=durations,
+        ready=st.booleans(),
+        gives_way=st.sampled_from([True, True, True, False]),
+    )
+    def arrive(self, program: str | None, service: int, path: int, wait: int, ready: bool, gives_way: bool) -> None:
         self.count += 1
         key = f"c{self.count}"
         known = self.core.programs.get(program) if program else None
         before = (known.service_ms, known.path_ms, known.wait_ms) if known else (0, 0, 0)
-        brought = {"service_ms": service, "path_ms": path, "wait_ms": wait} if program else {}
-        call = self.core.arrive(key, now=self.now, program=program, ready=ready, **brought)
+        brought = (service, path, wait) if program else (0, 0, 0)
+        call = self.core.arrive(
+            key,
+            now=self.now,
+            program=program,
+            service_ms=brought[0],
+            path_ms=brought[1],
+            wait_ms=brought[2],
+            ready=ready,
+            gives_way=gives_way,
+        )
         self.calls[key] = Expected(program, ready=ready)
         if program:
             after = (call.program.service_ms, call.program.path_ms, call.program.wait_ms)
             assert all(a >= b for a, b in zip(after, before, strict=True))
-            assert all(a >= b for a, b in zip(after, (service, path, wait), strict=True))
+            assert all(a >= b for a, b in zip(after, brought, strict=True))
 
     @rule(ms=durations, free_first=st.booleans())
     def step(self, ms: int, free_first: bool) -> None:
@@ -115,6 +131,7 @@ class CoreMachine(RuleBasedStateMachine):
         if len(plan.admissions) < free:  # work conservation: nobody is left who could run
             assert len(plan.admissions) == len(ready)
         taken = plan.admissions[free:] if free > 0 else plan.admissions
+        assert all(victim.gives_way for victim in plan.victims)
         for call, victim in zip(taken, plan.victims, strict=True):
             assert call.level < victim.level
 
