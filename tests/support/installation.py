@@ -54,15 +54,16 @@ class Installation:
         self._lends_files = lends_files
 
     def install(self, *, upgrade: bool = False) -> str:
-        """Installs the chart and waits for the operator; gives what helm printed."""
-        verb = ["upgrade"] if upgrade else ["install", "--create-namespace"]
-        release = [*verb, RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--values", "-"]
+        """Installs the chart and waits for the operator; gives what helm printed. With ``upgrade`` it may be there."""
+        verb = ["upgrade", "--install"] if upgrade else ["install"]
+        release = [*verb, "--create-namespace", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--values", "-"]
         values = json.dumps(chart_values(self.target.image))
         return self.target.helm(*release, "--wait", "--timeout", "120s", stdin=values)
 
     def uninstall(self) -> None:
         """Removes the chart; clusters and their definition stay, as its documentation says."""
-        self.target.helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
+        options = ("--namespace", OPERATOR_NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "120s")
+        self.target.helm("uninstall", RELEASE, *options)
 
     def namespace(self, name: str) -> None:
         """Makes a namespace under restricted pod security, with the claim that lends the node's files to engines."""

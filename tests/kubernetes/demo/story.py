@@ -38,7 +38,8 @@ def prepare(lab: Lab, tell: Callable[[str], None]) -> Installation:
 def play(installation: Installation, tell: Callable[[str], None]) -> None:
     """Plays the demo up to the comparison, and leaves the Kubernetes running."""
     tell("[2/5] helm install")
-    installation.install()
+    # A cluster that the person named may have it from a demo before.
+    installation.install(upgrade=True)
 
     tell("[3/5] kubectl apply: two AutellixClusters, one in stock order (FCFS), one with PLAS")
     installation.namespace(NAMESPACE)
@@ -109,8 +110,6 @@ It keeps running. The endpoint speaks the OpenAI API inside the cluster's networ
 
 
 def remove(installation: Installation) -> None:
-    """Takes the demo off a cluster that goes on without it."""
-    target = installation.target
-    target.kubectl("delete", "axc", "--all", "-n", NAMESPACE, "--ignore-not-found", "--timeout=120s")
-    target.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+    """Takes off what is left of the demo on a cluster that goes on without it. Its namespace takes its clusters along."""
+    installation.target.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
     installation.uninstall()

@@ -53,3 +53,17 @@ def test_values_reach_helm_on_standard_input_so_that_messages_about_it_stay_shor
         "tag": "",
         "digest": f"sha256:{'0' * 64}",
     }
+
+
+def test_what_is_installed_already_can_be_installed_again_by_an_upgrade() -> None:
+    target = RecordingTarget()
+    Installation(target).install(upgrade=True)
+    ((arguments, _),) = target.calls
+    assert arguments[:3] == ("upgrade", "--install", "--create-namespace")
+
+
+def test_what_is_gone_already_can_be_removed_again() -> None:
+    target = RecordingTarget()
+    Installation(target).uninstall()
+    ((arguments, _),) = target.calls
+    assert "--ignore-not-found" in arguments
