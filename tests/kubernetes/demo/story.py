@@ -110,6 +110,6 @@ It keeps running. The endpoint speaks the OpenAI API inside the cluster's networ
 
 
 def remove(installation: Installation) -> None:
-    """Takes off what is left of the demo on a cluster that goes on without it. Its namespace takes its clusters along."""
+    """Takes what is left of the demo off a cluster that goes on without it. Clusters go with the namespace."""
     installation.target.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
     installation.uninstall()
