@@ -29,11 +29,11 @@ test-unit: venv ## fast tests, no services (under 2 minutes)
 test-integration: venv ## real etcd, API server, vLLM
 	$(PYTEST) tests/integration $(ARGS)
 
-test-e2e: venv ## real pods, traffic, faults on the throw-away Kubernetes
+test-e2e: machine venv ## real pods, traffic, faults on the throw-away Kubernetes
 	$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: demo demo-down
-demo: venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
+demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m demo up
 
 demo-down: ## remove every trace of the demo

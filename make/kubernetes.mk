@@ -3,6 +3,11 @@ ONENODE := PYTHONPATH=tests/kubernetes $(PYTHON) -m onenode
 # Where the helm of the cluster's version lies; asks only when used.
 HELM = $(shell $(ONENODE) build helm)
 
+# Before anything long: whether this machine can do it at all.
+.PHONY: machine
+machine: # root, Linux, memory, disk, tools
+	@$(ONENODE) check
+
 .PHONY: helm
 helm: # only helm, which `make lint` needs
 	@$(ONENODE) build helm >/dev/null

@@ -14,8 +14,9 @@ from onenode.errors import OnenodeError
 from onenode.images import IMAGES, archive
 from onenode.lab import Lab
 from onenode.layout import default_lab_folder
-from onenode.prerequisites import check_privileges
+from onenode.prerequisites import check_lab, check_privileges
 from onenode.progress import say
+from onenode.target import CONTEXT_VARIABLE
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,6 +41,9 @@ def _unwind(number: int, _: FrameType | None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="onenode", description="A throw-away one-node Kubernetes.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    check = commands.add_parser("check", help="make sure that this machine can run a cluster; install what is missing")
+    check.set_defaults(command=_check)
 
     build = commands.add_parser(
         "build", help="build programs of the cluster, unless they are cached; print their paths"
@@ -75,6 +79,12 @@ def _lab_command(
     default = default_lab_folder("shell")
     command.add_argument("--lab", type=Path, default=default, metavar="FOLDER", help=f"its folder; default: {default}")
     return command
+
+
+def _check(_: argparse.Namespace) -> int:
+    if not os.environ.get(CONTEXT_VARIABLE):
+        check_lab(default_lab_folder("demo"))
+    return 0
 
 
 def _build(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from onenode.errors import OnenodeError
 @pytest.fixture(autouse=True)
 def ordinary_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.delenv("KUBE_CONTEXT", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -22,7 +23,12 @@ def test_building_an_image_takes_root(tmp_path: Path) -> None:
         buildah.base_archive()
 
 
-@pytest.mark.parametrize("command", [["shell"], ["exec", "--", "true"], ["down"]])
+@pytest.mark.parametrize("command", [["check"], ["shell"], ["exec", "--", "true"], ["down"]])
 def test_a_lab_is_entered_and_ended_by_root(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(command) == 1
     assert "needs root" in capfd.readouterr().err
+
+
+def test_a_cluster_of_ones_own_takes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBE_CONTEXT", "mine")
+    assert cli.main(["check"]) == 0
