@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from autellix_controller.access import Access
 from autellix_controller.engines.fleet import Fleet
@@ -48,11 +49,20 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     return _answer(invalid(f"{name}: {first['msg']}.", param=name))
 
 
+def _methods(request: Request) -> list[str]:
+    """What the path takes, of all its routes: the framework names those of the first."""
+    found: set[str] = set()
+    for route in request.app.router.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
+
+
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         message = f"{shown(request.url.path)} does not take {shown(request.method)}."
-        return _answer(ApiError(ErrorCode.METHOD_NOT_ALLOWED, message), dict(error.headers or {}))
+        return _answer(ApiError(ErrorCode.METHOD_NOT_ALLOWED, message), {"allow": ", ".join(_methods(request))})
     message = f"There is no route {shown(request.method)} {shown(request.url.path)}."
     return _answer(ApiError(ErrorCode.ROUTE_NOT_FOUND, message))
 
