@@ -231,9 +231,12 @@ async def test_other_errors_are_openai_shaped_too(method: str, path: str, code: 
     [("/v1/chat/completions", "POST"), ("/v1/sessions", "GET, POST"), ("/v1/sessions/x", "DELETE, GET")],
 )
 async def test_a_wrong_method_is_told_all_that_the_path_takes(path: str, allowed: str) -> None:
-    async with fake_engine() as engine, running_controller(engine) as replica:
-        async with replica.http.request("PUT", path) as response:
-            assert (response.status, response.headers.getall("allow")) == (405, [allowed])
+    async with (
+        fake_engine() as engine,
+        running_controller(engine) as replica,
+        replica.http.request("PUT", path) as response,
+    ):
+        assert (response.status, response.headers.getall("allow")) == (405, [allowed])
 
 
 async def test_what_a_client_sent_is_cut_short_where_an_error_repeats_it(caplog: pytest.LogCaptureFixture) -> None:
