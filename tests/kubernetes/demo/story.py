@@ -17,7 +17,7 @@ from support.prometheus import total
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.traffic import Program, ProgramRun, run_program, run_programs
 
-NAMESPACE = "demo"
+NAMESPACE = "autellix-demo"
 #: The same cluster twice; only the order of calls differs.
 CLUSTERS = {"stock": "Fcfs", "agents": "Plas"}
 _TITLES = {"stock": "stock order", "agents": "PLAS"}
