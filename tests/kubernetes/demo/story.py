@@ -12,7 +12,7 @@ from onenode import images
 from onenode.lab import Lab
 from onenode.progress import Heartbeat
 from onenode.target import LabTarget, chosen_context
-from support.installation import Installation
+from support.installation import OPERATOR_NAMESPACE, Installation
 from support.prometheus import total
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.traffic import Program, ProgramRun, run_program, run_programs
@@ -98,6 +98,11 @@ def how_to_go_on(folder: Path) -> str:
     """What a user can do next."""
     body = json.dumps({"model": SERVED_MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 16})
     shell = "# in a pod of that cluster" if chosen_context() else f"make kubernetes-shell LAB={folder}"
+    removal = (
+        f"removes the demo and the operator; the AutellixCluster API and namespace {OPERATOR_NAMESPACE} stay."
+        if chosen_context()
+        else "removes every trace."
+    )
     return f"""
 It keeps running. The endpoint speaks the OpenAI API inside the cluster's network:
 
@@ -106,7 +111,7 @@ It keeps running. The endpoint speaks the OpenAI API inside the cluster's networ
   curl http://agents.{NAMESPACE}.svc.cluster.local/v1/chat/completions -H 'Content-Type: application/json' \\
     -H 'X-Autellix-Session: my-agent' -d '{body}'
 
-`make demo-down` removes every trace."""
+`make demo-down` {removal}"""
 
 
 def remove(installation: Installation) -> None:
