@@ -3,10 +3,13 @@ ONENODE := PYTHONPATH=tests/kubernetes $(PYTHON) -m onenode
 # Where the helm of the cluster's version lies; asks only when used.
 HELM = $(shell $(ONENODE) build helm)
 
-# Before anything long: whether this machine can do it at all.
+# Before anything long: whether this machine can do it at all. An engine with the tiny model takes 3.3 GiB.
+MEMORY_GIB := 2
+demo: MEMORY_GIB := 9
+test-e2e: MEMORY_GIB := 14
 .PHONY: machine
 machine: # root, Linux, memory, disk, tools
-	@$(ONENODE) check
+	@$(ONENODE) check --memory-gib $(MEMORY_GIB)
 
 .PHONY: helm
 helm: # only helm, which `make lint` needs

@@ -14,7 +14,7 @@ from onenode.errors import OnenodeError
 from onenode.images import IMAGES, archive
 from onenode.lab import Lab
 from onenode.layout import default_lab_folder
-from onenode.prerequisites import check_lab, check_privileges
+from onenode.prerequisites import LAB_MEMORY_GIB, check_lab, check_privileges
 from onenode.progress import say
 from onenode.target import CONTEXT_VARIABLE
 
@@ -43,6 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     check = commands.add_parser("check", help="make sure that this machine can run a cluster; install what is missing")
+    check.add_argument(
+        "--memory-gib",
+        type=float,
+        default=LAB_MEMORY_GIB,
+        help="free memory that the pods need too; default: %(default)s",
+    )
     check.set_defaults(command=_check)
 
     build = commands.add_parser(
@@ -81,9 +87,9 @@ def _lab_command(
     return command
 
 
-def _check(_: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> int:
     if not os.environ.get(CONTEXT_VARIABLE):
-        check_lab(default_lab_folder("demo"))
+        check_lab(default_lab_folder("demo"), memory_gib=options.memory_gib)
     return 0
 
 

@@ -32,3 +32,8 @@ def test_a_lab_is_entered_and_ended_by_root(command: list[str], capfd: pytest.Ca
 def test_a_cluster_of_ones_own_takes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBE_CONTEXT", "mine")
     assert cli.main(["check"]) == 0
+
+
+def test_the_memory_of_the_pods_counts_too(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "--memory-gib", "1000000"]) == 1
+    assert "needs 1000000 GiB of free memory" in capfd.readouterr().err
