@@ -69,11 +69,13 @@ async def test_a_program_whose_engine_dies_goes_on_elsewhere(client: AsyncOpenAI
     assert len(victim) == 1
 
     kill(cluster, victim)
-    again = await run_program(client, SERVED_MODEL, Program(name="orphan", calls=2, max_tokens=8))
-    moved_to = {call.engine for call in again.calls}
-    assert len(moved_to) == 1
-    assert moved_to != {lost}
-    await pinned(client, "orphan", moved_to)
+    # The node takes a moment to end the engine; until then it may answer. No call may fail meanwhile.
+    moved_to = lost
+    async with asyncio.timeout(60):
+        while moved_to == lost:
+            again = await run_program(client, SERVED_MODEL, Program(name="orphan", calls=1, max_tokens=8))
+            moved_to = again.calls[0].engine
+    await pinned(client, "orphan", {moved_to})
 
 
 async def test_traffic_goes_on_while_etcd_is_away(client: AsyncOpenAI, cluster: Installation) -> None:
