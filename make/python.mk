@@ -29,7 +29,7 @@ lock: | $(UV) ## renew requirements.lock and the images' locks (hashed, without 
 	$(UV) lock --quiet --upgrade
 	$(UV) $(EXPORT) --all-extras --group dev -o requirements.lock
 	$(UV) $(EXPORT) --no-dev --extra operator -o operator/requirements.lock
-	$(UV) $(EXPORT) --no-dev --extra controller -o controller/requirements.lock
+	$(UV) $(EXPORT) --no-dev --extra controller --extra tracing -o controller/requirements.lock
 	$(UV) $(EXPORT) --only-group build -o requirements-build.lock
 	@! grep -n '://' requirements.lock requirements-build.lock operator/requirements.lock controller/requirements.lock
 

@@ -64,6 +64,11 @@ def _serve(arguments: argparse.Namespace) -> None:
         _refuse(str(error))
     except InvalidKeys as error:
         _refuse(f"api_keys_file: {error}")
+    if settings.trace_endpoint is not None:
+        try:
+            import autellix_controller.tracing  # noqa: F401 - whether it is there
+        except ImportError:
+            _refuse("trace_endpoint: traces need the extra `tracing`: pip install 'autellix[tracing]'")
     try:
         sock = server.listen(settings)
     except OSError as error:

@@ -28,21 +28,59 @@ class InvalidKeys(ValueError):
     """The file of keys is unusable; the message names the line and never shows a key."""
 
 
+class KeyLimits(msgspec.Struct, frozen=True):
+    """What a tenant may do on one replica; None: no limit of its own."""
+
+    calls: int | None = None
+    """Calls at once; more wait."""
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    programs: int | None = None
+    """Live sessions."""
+
+
+NO_LIMITS: Final = KeyLimits()
+
+
 class ApiKey(msgspec.Struct, frozen=True):
-    """One key: who holds it, and its SHA-256. A tenant may hold several, so that keys can be exchanged."""
+    """One key: who holds it, its SHA-256, and what its line limits.
+
+    A tenant may hold several keys, so that they can be exchanged.
+    """
 
     name: str
     digest: bytes
+    limits: KeyLimits = NO_LIMITS
+
+
+def _limits(words: Sequence[str], where: str) -> KeyLimits:
+    allowed = KeyLimits.__struct_fields__
+    found: dict[str, int] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in allowed or name in found:
+            # The word is not shown: it may be the rest of a key with a blank in it.
+            raise InvalidKeys(
+                f"{where}: after the key only {', '.join(f'{n}=N' for n in allowed)} may follow, each once"
+            )
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", value):
+            raise InvalidKeys(f"{where}: {name} must be a number from 1 to 999999999")
+        found[name] = int(value)
+    return KeyLimits(**found)
 
 
 def parse_keys(text: str) -> tuple[ApiKey, ...]:
-    """Reads ``name:key`` lines; empty lines and lines that begin with ``#`` do not count. Raises InvalidKeys."""
+    """Reads lines of ``name:key``, each with limits behind it if wanted: ``name:key calls=8 tokens_per_minute=100000``.
+
+    Empty lines and lines that begin with ``#`` do not count. Raises InvalidKeys.
+    """
     keys: list[ApiKey] = []
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        name, separator, key = line.partition(":")
+        name, separator, rest = line.partition(":")
+        key, *words = rest.split() or [""]
         if not separator or not _NAME.fullmatch(name) or name == ANONYMOUS:
             raise InvalidKeys(
                 f"line {number}: not name:key with a name of 1 to 63 letters, digits, '.', '_', '-' "
@@ -50,10 +88,13 @@ def parse_keys(text: str) -> tuple[ApiKey, ...]:
             )
         if not _KEY.fullmatch(key):
             raise InvalidKeys(f"line {number}: the key of {name} must be 8 to 512 visible ASCII characters")
+        limits = _limits(words, f"line {number}")
         digest = hashlib.sha256(key.encode()).digest()
         if any(digest == other.digest for other in keys):
             raise InvalidKeys(f"line {number}: the key of {name} stands in the file twice")
-        keys.append(ApiKey(name, digest))
+        if limits != NO_LIMITS and any(name == o.name and o.limits not in (NO_LIMITS, limits) for o in keys):
+            raise InvalidKeys(f"line {number}: {name} has other limits on another line")
+        keys.append(ApiKey(name, digest, limits))
     if not keys:
         raise InvalidKeys("holds no key; at least one line name:key is expected")
     return tuple(keys)
@@ -64,18 +105,27 @@ class Access:
 
     def __init__(self, keys: Sequence[ApiKey] | None) -> None:
         """``keys`` None: nobody needs a key."""
-        self.keys = keys
+        self.replace(keys)
+
+    def replace(self, keys: Sequence[ApiKey] | None) -> None:
+        """Other keys and limits from now on."""
+        self._keys = keys
+        self._limits = {key.name: key.limits for key in keys or () if key.limits != NO_LIMITS}
+
+    def limits(self, owner: str) -> KeyLimits:
+        """What the owner may do; all its keys share that."""
+        return self._limits.get(owner, NO_LIMITS)
 
     def owner(self, authorization: bytes | None) -> str:
         """Name of the caller. Raises ApiError 401 if a key is needed and missing or wrong."""
-        if self.keys is None:
+        if self._keys is None:
             return ANONYMOUS
         scheme, _, key = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer" or not key.strip():
             raise ApiError(ErrorCode.INVALID_API_KEY, "An API key is needed: send it as 'Authorization: Bearer KEY'.")
         digest = hashlib.sha256(key.strip()).digest()
         found = None
-        for candidate in self.keys:  # all of them, so that the time says nothing about which one fits
+        for candidate in self._keys:  # all of them, so that the time says nothing about which one fits
             if hmac.compare_digest(candidate.digest, digest):
                 found = candidate.name
         if found is None:
@@ -113,11 +163,12 @@ class KeysFile:
             return False
         self._seen = stamp
         try:
-            self.access.keys = self._read()
+            keys = self._read()
         except InvalidKeys as error:
             log.error("API keys not reloaded", extra=fields(file=str(self._path), reason=str(error)))
             return False
-        log.info("API keys reloaded", extra=fields(file=str(self._path), keys=len(self.access.keys)))
+        self.access.replace(keys)
+        log.info("API keys reloaded", extra=fields(file=str(self._path), keys=len(keys)))
         return True
 
     async def follow(self) -> None:

@@ -13,8 +13,10 @@ from autellix_controller.engines.discovery import Discovery, StaticDiscovery
 from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, KubernetesSlices
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
-from autellix_controller.gateway.gateway import ROUTES, Gateway, Limits
+from autellix_controller.gateway.gateway import Gateway, Identity, Limits
 from autellix_controller.gateway.relay import Deadlines
+from autellix_controller.gateway.routes import ROUTES
+from autellix_controller.gateway.slots import Bounds, Slots
 from autellix_controller.gateway.upstream import AiohttpUpstream, new_session
 from autellix_controller.rest import Readiness
 from autellix_controller.routing.decide import Rules
@@ -57,18 +59,35 @@ class Controller:
         rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
         router = Router(self.fleet, self._table, rules)
         programs = Programs(self._table, now_ms=wall_clock_ms, tell_engines=self.fleet.end_program)
+        queue_metrics = metrics.QueueMetrics(registry)
+        self.slots = Slots(
+            self.fleet,
+            router,
+            Bounds(settings.engine_calls, settings.queue_calls, settings.queue_seconds),
+            tenant_calls=lambda tenant: access.limits(tenant).calls,
+            metrics=queue_metrics,
+        )
+        self._tracing = None
+        if settings.trace_endpoint is not None:
+            from autellix_controller.tracing import to_collector  # only here, since it needs an extra
+
+            self._tracing = to_collector(settings.trace_endpoint, settings.replica)
         self.gateway = Gateway(
             access=access,
             programs=programs,
             table=self._table,
-            router=router,
+            slots=self.slots,
             fleet=self.fleet,
+            router=router,
             accounting=self._accounting,
             upstream=AiohttpUpstream(self._http, connect_seconds=settings.connect_deadline_seconds),
             metrics=metrics.CallMetrics(registry),
+            queue_metrics=queue_metrics,
+            session_headers=identity.SessionHeaders(settings.session_headers),
             limits=Limits(
                 calls=settings.max_calls,
                 body_bytes=settings.body_limit_bytes,
+                bodies_bytes=settings.bodies_limit_bytes,
                 answer_bytes=settings.answer_limit_bytes,
                 body_seconds=settings.body_deadline_seconds,
                 deadlines=Deadlines(
@@ -77,9 +96,9 @@ class Controller:
                     total=settings.total_deadline_seconds,
                 ),
             ),
-            replica=settings.replica,
-            engine_key=engine_key,
+            identity=Identity(settings.replica, engine_key, settings.isolate_prefix_cache),
             now_ms=wall_clock_ms,
+            tracing=self._tracing,
         )
         registry.register(
             metrics.StateCollector(
@@ -88,11 +107,14 @@ class Controller:
                 router=router,
                 accounting=self._accounting,
                 running=lambda: self.gateway.running,
+                queued=lambda: self.slots.waiting,
+                body_bytes=lambda: self.gateway.body_bytes,
             )
         )
         self._rest = rest.application(
             access=access,
             programs=programs,
+            cancel=self.gateway.interrupt_program,
             fleet=self.fleet,
             registry=registry,
             readiness=self.readiness,
@@ -115,6 +137,8 @@ class Controller:
         await self.fleet.stop()
         await self._table.close()
         await self._http.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         if self._kubernetes is not None:
             await self._kubernetes.close()
 

@@ -17,6 +17,7 @@ from autellix_controller.routing.router import Router
 from autellix_controller.table.interface import ProcessTable
 
 _PREFIX: Final = "autellix_controller_"
+_ADDED: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -34,6 +35,13 @@ class CallMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._added = Histogram(
+            f"{_PREFIX}added_seconds",
+            "From a call's arrival to its first sending to an engine, the body's transfer included, waiting in the "
+            "admission queue not.",
+            buckets=_ADDED,
+            registry=registry,
+        )
         self._placed = Counter(
             f"{_PREFIX}placements", "Attempts by why the engine was chosen.", ["route"], registry=registry
         )
@@ -43,6 +51,10 @@ class CallMetrics:
         """A call ended. ``path`` is one of the gateway's routes."""
         self._calls.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
+
+    def sent(self, seconds: float) -> None:
+        """A call was sent to an engine for the first time, after so long in the controller."""
+        self._added.observe(seconds)
 
     def first_byte(self, seconds: float) -> None:
         """An engine began to answer so long after the call arrived."""
@@ -55,20 +67,55 @@ class CallMetrics:
             self._retries.inc()
 
 
+class QueueMetrics:
+    """What is counted where calls wait or are refused."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._wait = Histogram(
+            f"{_PREFIX}queue_seconds",
+            "Time in the admission queue, of calls that had to wait.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            f"{_PREFIX}refused_calls", "Calls answered with 429 by the bound they met.", ["bound"], registry=registry
+        )
+
+    def waited(self, seconds: float) -> None:
+        """A call left the queue, to an engine or not."""
+        self._wait.observe(seconds)
+
+    def refused(self, bound: str) -> None:
+        """A call was refused. ``bound`` is the name of a setting or of a limit of keys."""
+        self._refused.labels(bound).inc()
+
+
 class StateCollector(Collector):
     """What is read at the moment of a scrape."""
 
     def __init__(
-        self, *, fleet: Fleet, table: ProcessTable, router: Router, accounting: Accounting, running: Callable[[], int]
+        self,
+        *,
+        fleet: Fleet,
+        table: ProcessTable,
+        router: Router,
+        accounting: Accounting,
+        running: Callable[[], int],
+        queued: Callable[[], int],
+        body_bytes: Callable[[], int],
     ) -> None:
         self._fleet, self._table, self._router, self._accounting = fleet, table, router, accounting
-        self._running = running
+        self._running, self._queued, self._body_bytes = running, queued, body_bytes
 
     def collect(self) -> Iterable[Metric]:
         """See ``Collector``."""
         yield from self._engines()
         yield from self._process_table()
         yield GaugeMetricFamily(f"{_PREFIX}running_calls", "Calls being served.", value=self._running())
+        yield GaugeMetricFamily(f"{_PREFIX}queued_calls", "Calls waiting for an engine here.", value=self._queued())
+        yield GaugeMetricFamily(
+            f"{_PREFIX}body_bytes", "Request bodies that are held now, bytes.", value=self._body_bytes()
+        )
         yield CounterMetricFamily(f"{_PREFIX}pin_moves", "Pins set or moved here.", value=self._router.pin_moves)
         records = CounterMetricFamily(
             f"{_PREFIX}call_records", "Engines' call records by what became of them.", labels=["result"]

@@ -75,18 +75,19 @@ def application(
     *,
     access: Access,
     programs: Programs,
+    cancel: Callable[[str], int],
     fleet: Fleet,
     registry: CollectorRegistry,
     readiness: Callable[[], Readiness],
     body_seconds: float,
 ) -> FastAPI:
-    """The application. ``body_seconds``: to receive a request's body."""
+    """The application. ``cancel`` ends the running calls of a program; ``body_seconds``: to receive a body."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_defect)
-    app.include_router(sessions.routes(access, programs, body_seconds=body_seconds))
+    app.include_router(sessions.routes(access, programs, cancel=cancel, body_seconds=body_seconds))
 
     def check_key(request: Request) -> None:
         authorization = request.headers.get("authorization")

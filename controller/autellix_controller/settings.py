@@ -31,12 +31,16 @@ from pydantic import (
 )
 
 from autellix_controller.table.urls import InvalidTableUrl, parse_endpoints
+from autellix_wire import headers
 
 ENV_PREFIX: Final = "AUTELLIX_CONTROLLER_"
 ENGINE_KEY_VARIABLE: Final = "AUTELLIX_ENGINE_KEY"
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _KUBERNETES_URL: Final = re.compile(rf"kubernetes://({_DNS_LABEL})/({_DNS_LABEL})")
+#: RFC 9110, section 5.6.2.
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_NO_SESSION_HEADERS: Final = frozenset({"authorization", "cookie", "host", "content-length", *headers.OURS})
 _HOST_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
@@ -68,6 +72,25 @@ def _is_engine_url(text: str) -> str:
     if not usable:
         raise ValueError(f"{text!r} is not {form}")
     return text.rstrip("/").removesuffix("/v1")
+
+
+def _is_http_url(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in text:
+        raise ValueError("must be http://HOST... or https://HOST..., without user and password")
+    return text
+
+
+def _is_header(text: str) -> str:
+    if not _HEADER.fullmatch(text):
+        raise ValueError(f"{text!r} is not the name of a header")
+    if text.lower() in _NO_SESSION_HEADERS:
+        raise ValueError(f"{text!r} has another meaning and cannot name sessions")
+    return text
 
 
 def _is_kubernetes_url(text: str) -> str:
@@ -140,9 +163,27 @@ class Settings(TableSettings):
     api_keys_file: Path | None = Field(
         None, description="file of name:key lines, one for each key that clients may use; read again when it changes"
     )
+    session_headers: Annotated[tuple[Annotated[str, AfterValidator(_is_header)], ...], BeforeValidator(_split)] = Field(
+        (),
+        description="name of a header that names sessions besides ours, as agent tools send one of their own; "
+        "repeatable, the first that a call has counts",
+    )
+    isolate_prefix_cache: bool = Field(
+        False, description="each tenant's calls use only prefixes that its own calls have cached (by cache_salt)"
+    )
     allow_anonymous: bool = Field(False, description="serve callers without a key on other addresses than loopback")
     max_calls: int = Field(4096, ge=1, le=1_000_000, description="calls at once on this replica; more get 429")
+    engine_calls: int = Field(
+        1024, ge=1, le=1_000_000, description="calls of this replica at once on one engine; more wait in the queue"
+    )
+    queue_calls: int = Field(
+        1024, ge=0, le=1_000_000, description="calls that wait for an engine at once; more get 429"
+    )
+    queue_seconds: Seconds = Field(30, description="longest wait for an engine; then 429")
     body_limit_bytes: int = Field(32 << 20, ge=1024, le=1 << 31, description="largest request body")
+    bodies_limit_bytes: int = Field(
+        256 << 20, ge=1024, le=1 << 40, description="request bodies of all running calls together; more get 429"
+    )
     answer_limit_bytes: int = Field(64 << 20, ge=1024, le=1 << 31, description="largest answer that is not a stream")
     body_deadline_seconds: Seconds = Field(60, description="to receive a request's body")
     connect_deadline_seconds: Seconds = Field(5, description="to connect to an engine")
@@ -154,6 +195,10 @@ class Settings(TableSettings):
         3, ge=0, le=3600, description="after SIGTERM: still accept calls for so long, not ready any more"
     )
     drain_seconds: Seconds = Field(30, description="after SIGTERM and the notice: time for running calls to end")
+    trace_endpoint: Annotated[str, AfterValidator(_is_http_url)] | None = Field(
+        None,
+        description="URL that takes traces over OTLP/HTTP, such as http://collector:4318/v1/traces; none: no traces",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level to log")
 
     @field_validator("engine")
@@ -167,6 +212,8 @@ class Settings(TableSettings):
     def _consistent(self) -> "Settings":
         if bool(self.engine) == bool(self.engines):
             raise ValueError("engine, engines: give either engine URLs or one kubernetes://NAMESPACE/SERVICE")
+        if self.body_limit_bytes > self.bodies_limit_bytes:
+            raise ValueError("bodies_limit_bytes: must be at least body_limit_bytes")
         if self.api_keys_file and self.allow_anonymous:
             raise ValueError("api_keys_file, allow_anonymous: only one of the two may be set")
         if not self.api_keys_file and not self.allow_anonymous and not is_loopback(self.host):
@@ -219,7 +266,7 @@ def add_arguments(parser: argparse.ArgumentParser, model: type[TableSettings]) -
         if field.annotation is bool:
             options |= {"action": "store_const", "const": "true"}
         elif typing.get_origin(field.annotation) is tuple:
-            options |= {"action": "append", "metavar": "URL"}
+            options |= {"action": "append", "metavar": "URL" if name == "engine" else "NAME"}
         else:
             options |= {"metavar": _metavar(field.annotation)}
         parser.add_argument("--" + name.replace("_", "-"), **options)

@@ -192,7 +192,8 @@ class FakeEngine:
 
     async def _state(self, request: web.Request) -> web.Response:
         self.asked_for_state += 1
-        return web.json_response({}, status=self.state_status)
+        state = {"policy": "plas", "scheduler": {"settings": {"queue_bounds_ms": [1000, 2000]}}}
+        return web.json_response(state, status=self.state_status)
 
     async def _end_program(self, request: web.Request) -> web.Response:
         self.ended_programs.append(request.match_info["program"])

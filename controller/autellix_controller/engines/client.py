@@ -7,15 +7,17 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from autellix_controller.engines.engine import LEVELS_BY, NO_SCHEDULING, Scheduling
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH, STATE_PATH
 
 _PROBE: Final = aiohttp.ClientTimeout(total=5.0)
 #: The engine sends at least a heartbeat: after several missed ones the stream is dead.
 _STREAM: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=5 * HEARTBEAT_SECONDS)
-#: Longest line of the record stream, and largest list of models, bytes.
+#: Longest line of the record stream, largest list of models and largest dump of an engine's state, bytes.
 _LINE_LIMIT: Final = 1 << 20
 _MODELS_LIMIT: Final = 4 << 20
+_STATE_LIMIT: Final = 1 << 20
 
 
 class ProbeFailed(Exception):
@@ -28,6 +30,19 @@ class ProbeSlow(ProbeFailed):
 
 class _Models(msgspec.Struct):
     data: list[dict[str, Any]]
+
+
+class _Settings(msgspec.Struct):
+    queue_bounds_ms: tuple[float, ...] = ()
+
+
+class _Scheduler(msgspec.Struct):
+    settings: _Settings = msgspec.field(default_factory=_Settings)
+
+
+class _State(msgspec.Struct):
+    policy: str = ""
+    scheduler: _Scheduler = msgspec.field(default_factory=_Scheduler)
 
 
 class EngineClient:
@@ -51,11 +66,7 @@ class EngineClient:
                     raise ProbeFailed(f"it refuses the engine key: /v1/models answered {response.status}")
                 if response.status != 200:
                     raise ProbeFailed(f"/v1/models answered {response.status}")
-                body = bytearray()
-                async for chunk in response.content.iter_any():
-                    body += chunk
-                    if len(body) > _MODELS_LIMIT:
-                        raise ProbeFailed(f"/v1/models answered with more than {_MODELS_LIMIT} bytes")
+                body = await _limited(response, "/v1/models", _MODELS_LIMIT)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unanswered(error) from None
         try:
@@ -63,8 +74,8 @@ class EngineClient:
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             raise ProbeFailed("/v1/models did not answer with a list of models") from None
 
-    async def has_records(self) -> bool | None:
-        """Whether the engine keeps call records, and so understands program context. Raises ProbeFailed.
+    async def scheduling(self) -> Scheduling | None:
+        """How the engine schedules, and so whether it understands program context. Raises ProbeFailed.
 
         None if it answered with a server error, which says neither: an engine that is busy or stopping must not be
         taken for a stock one.
@@ -73,9 +84,17 @@ class EngineClient:
             async with self._session.get(self._url + STATE_PATH, headers=self._headers, timeout=_PROBE) as response:
                 if response.status >= 500:
                     return None
-                return response.status == 200 and response.content_type == "application/json"
+                if response.status != 200 or response.content_type != "application/json":
+                    return NO_SCHEDULING
+                body = await _limited(response, STATE_PATH, _STATE_LIMIT)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _unanswered(error) from None
+        try:
+            state = msgspec.json.decode(body, type=_State)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            return Scheduling(has_records=True)  # of another version: it keeps records, and its levels are not known
+        bounds = state.scheduler.settings.queue_bounds_ms if state.policy in LEVELS_BY else ()
+        return Scheduling(has_records=True, policy=state.policy, queue_bounds_ms=bounds)
 
     async def lines(self, after: str | None) -> AsyncIterator[bytes]:
         """See ``RecordSource``."""
@@ -107,6 +126,15 @@ class EngineClient:
                 return response.status < 300 or response.status == 404
         except (aiohttp.ClientError, TimeoutError):
             return False
+
+
+async def _limited(response: aiohttp.ClientResponse, path: str, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise ProbeFailed(f"{path} answered with more than {limit} bytes")
+    return bytes(body)
 
 
 def _unanswered(error: Exception) -> ProbeFailed:

@@ -1,13 +1,16 @@
 """One engine as this replica knows it."""
 
+import bisect
 import logging
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from autellix_controller.engines.health import Health, Seen
 from autellix_controller.engines.load import ReportedLoad, used
 from autellix_controller.logs import fields
+from autellix_wire.context import ProgramContext
 from autellix_wire.records import LoadReport
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,26 @@ class Endpoint(msgspec.Struct, frozen=True):
     """It may get new calls; False while it drains."""
 
 
+class Scheduling(msgspec.Struct, frozen=True):
+    """How an engine schedules calls."""
+
+    has_records: bool
+    """It keeps call records and reads program context."""
+    policy: str = ""
+    queue_bounds_ms: tuple[float, ...] = ()
+    """Upper bounds of its levels but the last, ascending."""
+
+
+#: A stock engine.
+NO_SCHEDULING: Final = Scheduling(has_records=False)
+#: The figure of a program's history that decides its level, by policy.
+LEVELS_BY: Final[Mapping[str, Callable[[ProgramContext], float]]] = {
+    "mlfq": lambda context: 0.0,
+    "plas": lambda context: context.service_ms,
+    "atlas": lambda context: context.path_ms,
+}
+
+
 class Engine:
     """Health, models, load and calls of one engine. Lives as long as discovery lists it, and on while calls run."""
 
@@ -35,8 +58,8 @@ class Engine:
         """It was probed at least once, with whatever outcome."""
         self.trouble = "not probed yet"
         """Why it gets no calls; empty when all is well."""
-        self.has_records = False
-        """It offers call records, so it understands program context; as the last good probe found."""
+        self.scheduling = NO_SCHEDULING
+        """As the last good probe found it."""
         self.in_flight = 0
         self._reported: ReportedLoad | None = None
 
@@ -44,6 +67,18 @@ class Engine:
     def name(self) -> str:
         """Its name: of the pod, or host and port."""
         return self.endpoint.name
+
+    @property
+    def has_records(self) -> bool:
+        """It offers call records, so it understands program context."""
+        return self.scheduling.has_records
+
+    def level(self, context: ProgramContext) -> int | None:
+        """The level of its queue, 0 the best, in which a call with that history starts; None if it has no levels."""
+        figure = LEVELS_BY.get(self.scheduling.policy)
+        if figure is None or not self.scheduling.queue_bounds_ms:
+            return None
+        return bisect.bisect_right(self.scheduling.queue_bounds_ms, figure(context))
 
     @property
     def available(self) -> bool:

@@ -116,8 +116,8 @@ class Fleet:
             wake.clear()
             try:
                 engine.models = await client.models()
-                if (has_records := await client.has_records()) is not None:
-                    engine.has_records = has_records
+                if (scheduling := await client.scheduling()) is not None:
+                    engine.scheduling = scheduling
                 engine.saw(Seen.PROBED)
             except ProbeSlow as error:
                 # One slow answer is no proof: an engine under load may take its time.

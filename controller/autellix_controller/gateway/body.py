@@ -4,6 +4,7 @@ Only the top level of the JSON is taken apart; every value keeps the bytes that 
 """
 
 import codecs
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,6 +23,8 @@ DROPPED_FIELDS: Final = frozenset({"priority", "session_id", "request_id"})
 REFUSED_FIELDS: Final = frozenset({"kv_transfer_params", "ec_transfer_params"})
 #: The same inside ``vllm_xargs``, where an engine would read them as well.
 _DROPPED_XARGS: Final = DROPPED_FIELDS | REFUSED_FIELDS
+#: vLLM shares cached prefixes only between requests of equal salt.
+_CACHE_SALT: Final = "cache_salt"
 _PROMPT_FIELDS: Final = ("messages", "prompt", "input", "tools", "instructions")
 
 _object: Final[msgspec.json.Decoder[dict[str, Raw]]] = msgspec.json.Decoder(dict[str, Raw])
@@ -42,8 +45,11 @@ class Body:
         parts = [bytes(self._fields[name]) for name in _PROMPT_FIELDS if name in self._fields]
         return parts[0] if len(parts) == 1 else b" ".join(parts)
 
-    def with_context(self, program: ProgramContext | None) -> bytes:
-        """The body for an engine: without what clients must not set, with the program's context if there is one."""
+    def with_context(self, program: ProgramContext | None, *, isolated_for: str | None = None) -> bytes:
+        """The body for an engine: without what clients must not set, with the program's context if there is one.
+
+        ``isolated_for``: whose prefix cache the call may use; None leaves the client's ``cache_salt`` alone.
+        """
         fields = {name: value for name, value in self._fields.items() if name not in DROPPED_FIELDS}
         xargs = _xargs(self._fields.get(context.XARGS_FIELD))
         kept: dict[str, object] = {
@@ -57,7 +63,15 @@ class Body:
             fields[context.XARGS_FIELD] = Raw(_encoder.encode(kept))
         else:
             fields.pop(context.XARGS_FIELD, None)
+        if isolated_for is not None:
+            salt = _cache_salt(isolated_for, bytes(self._fields.get(_CACHE_SALT, b"")))
+            fields[_CACHE_SALT] = Raw(_encoder.encode(salt))
         return _encoder.encode(fields)
+
+
+def _cache_salt(owner: str, clients: bytes) -> str:
+    """The salt of one owner's prefix cache, the same on every replica; the client's own divides it further."""
+    return hashlib.sha256(b"%d:%s%s" % (len(owner), owner.encode(), clients)).hexdigest()
 
 
 def _xargs(raw: Raw | None) -> Mapping[str, Raw]:

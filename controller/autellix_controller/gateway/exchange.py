@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from autellix_controller.errors import ApiError, ErrorCode
+from autellix_controller.gateway.budget import Share
 from autellix_controller.gateway.interrupt import Interruptible
 
 Message = MutableMapping[str, Any]
@@ -45,11 +46,13 @@ class Exchange:
         """The first header of that (lower-case) name."""
         return next((value for key, value in self.headers if key == name), None)
 
-    async def body(self, limit: int, seconds: float) -> bytes:
-        """Reads the body. Raises ApiError 413 or 408, ClientGone."""
+    async def body(self, limit: int, seconds: float, share: Share) -> bytes:
+        """Reads the body; its size is set aside in ``share`` first. Raises ApiError 413, 408 or 429, ClientGone."""
         declared = self.header(b"content-length") or b""
-        if declared.isdigit() and int(declared) > limit:
-            raise _too_large(limit)
+        if declared.isdigit():
+            if int(declared) > limit:
+                raise _too_large(limit)
+            share.grow_to(int(declared))
         parts: list[bytes] = []
         size = 0
         try:
@@ -62,6 +65,7 @@ class Exchange:
                     size += len(part)
                     if size > limit:
                         raise _too_large(limit)
+                    share.grow_to(size)
                     parts.append(part)
                     if not message.get("more_body", False):
                         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -11,26 +11,32 @@ import msgspec
 from autellix_controller.access import Access
 from autellix_controller.background import cancel
 from autellix_controller.engines.accounting import Accounting
+from autellix_controller.engines.engine import Engine
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.health import Seen
 from autellix_controller.errors import CLIENT_CLOSED, ApiError, ErrorCode, invalid, shown
-from autellix_controller.gateway import body as bodies
 from autellix_controller.gateway import headers as header_rules
 from autellix_controller.gateway.answers import EngineFailed
-from autellix_controller.gateway.body import Body
+from autellix_controller.gateway.body import Body, check_headers, parse
+from autellix_controller.gateway.budget import ByteBudget
+from autellix_controller.gateway.call import Call
 from autellix_controller.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from autellix_controller.gateway.interrupt import Interruptible
+from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.relay import Attempt, Deadlines
+from autellix_controller.gateway.routes import ROUTES, Route
+from autellix_controller.gateway.slots import Slots
+from autellix_controller.gateway.tracing import Tracing
 from autellix_controller.gateway.upstream import NotConnected, Unreachable, Upstream, UpstreamFailed
+from autellix_controller.gateway.usage import TokenCount
 from autellix_controller.logs import fields
-from autellix_controller.metrics import CallMetrics
+from autellix_controller.metrics import CallMetrics, QueueMetrics
 from autellix_controller.routing.decide import NoEngine
-from autellix_controller.routing.router import Placement, Router
-from autellix_controller.sessions import identity
-from autellix_controller.sessions.identity import Program
+from autellix_controller.routing.length import estimated_tokens
+from autellix_controller.routing.router import Router
+from autellix_controller.sessions.identity import Program, SessionHeaders, program_of
 from autellix_controller.sessions.programs import Programs
 from autellix_controller.table.interface import ProcessTable
-from autellix_wire import headers as names
 from autellix_wire.context import ProgramContext
 
 log = logging.getLogger(__name__)
@@ -38,51 +44,25 @@ log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 2
 
 
-class Route(msgspec.Struct, frozen=True):
-    """A path that is passed on to engines."""
-
-    path: str
-    generates: bool = True
-    """Its calls are scheduled as calls of a program: they carry context, follow the pin and are charged."""
-    streams_end_with_done: bool = True
-    needs_model: bool = True
-
-
-ROUTES: Final = {
-    route.path: route
-    for route in (
-        Route("/v1/chat/completions"),
-        Route("/v1/completions"),
-        Route("/v1/responses", streams_end_with_done=False),
-        Route("/v1/embeddings", generates=False),
-        Route("/tokenize", generates=False, needs_model=False),
-    )
-}
-
-
 class Limits(msgspec.Struct, frozen=True):
     """Bounds of one call and of all."""
 
     calls: int
     body_bytes: int
+    bodies_bytes: int
+    """Of all bodies that are held at once."""
     answer_bytes: int
     body_seconds: float
     deadlines: Deadlines
 
 
-class _Call:
-    """Facts of one call, gathered on its way, for receipt, metrics and log."""
+class Identity(msgspec.Struct, frozen=True):
+    """What the replica is towards engines."""
 
-    def __init__(self, route: Route, exchange: Exchange) -> None:
-        self.route, self.exchange = route, exchange
-        self.id = identity.new_call()
-        self.request_id = identity.request_id(exchange.header(names.REQUEST_ID.encode()))
-        self.thread: str | None = None
-        self.program: Program | None = None
-        self.placement: Placement | None = None
-        self.started = time.monotonic()
-        self.first_byte_at: float | None = None
-        self.error = ""
+    replica: str
+    engine_key: str | None
+    isolate_prefix_cache: bool
+    """Calls of one tenant never use prefixes that another one's have cached."""
 
 
 class Gateway:
@@ -94,37 +74,59 @@ class Gateway:
         access: Access,
         programs: Programs,
         table: ProcessTable,
-        router: Router,
+        slots: Slots,
         fleet: Fleet,
+        router: Router,
         accounting: Accounting,
         upstream: Upstream,
         metrics: CallMetrics,
+        queue_metrics: QueueMetrics,
+        session_headers: SessionHeaders,
         limits: Limits,
-        replica: str,
-        engine_key: str | None,
+        identity: Identity,
         now_ms: Callable[[], int],
+        tracing: Tracing | None = None,
     ) -> None:
+        """``tracing`` None: calls are not traced, though their trace context passes."""
         self._access, self._programs, self._table = access, programs, table
-        self._router, self._fleet, self._accounting = router, fleet, accounting
-        self._upstream, self._metrics, self._limits = upstream, metrics, limits
-        self._replica, self._engine_key, self._now_ms = replica, engine_key, now_ms
+        self._slots, self._fleet, self._router, self._accounting = slots, fleet, router, accounting
+        self._upstream, self._metrics, self._queue_metrics = upstream, metrics, queue_metrics
+        self._session_headers, self._limits, self._identity = session_headers, limits, identity
+        self._now_ms, self._tracing = now_ms, tracing
+        self._bodies = ByteBudget(limits.bodies_bytes)
+        self._rates = TenantRates(access.limits, time.monotonic)
         self._running: set[Interruptible] = set()
+        self._of: dict[str, set[Interruptible]] = {}
+        """Running calls of each program of a session."""
 
     @property
     def running(self) -> int:
         """Calls that are being served."""
         return len(self._running)
 
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the request bodies that are held now."""
+        return self._bodies.used
+
     def interrupt_all(self) -> None:
         """Ends all running calls with an error: the replica stops now."""
         for work in list(self._running):
             work.interrupt(ApiError(ErrorCode.SHUTTING_DOWN, "The controller is stopping.", retry_after_seconds=1))
 
+    def interrupt_program(self, program: str) -> int:
+        """Ends the running calls of a program whose session was ended; returns how many there were."""
+        running = list(self._of.get(program, ()))
+        for work in running:
+            work.interrupt(ApiError(ErrorCode.SESSION_ENDED, "The session was ended, and its running calls with it."))
+        return len(running)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request of ``ROUTES``."""
         exchange = Exchange(scope, receive, send)
-        call = _Call(ROUTES[exchange.path], exchange)
-        exchange.receipt.append((names.REQUEST_ID.encode(), call.request_id.encode()))
+        call = Call(ROUTES[exchange.path], exchange)
+        span = self._tracing.start(call.route.path, exchange.headers) if self._tracing is not None else None
+        call.span = span
         status = 0
         work = Interruptible()
         try:
@@ -143,11 +145,15 @@ class Gateway:
         finally:
             self._report(call, status or exchange.status or CLIENT_CLOSED)
 
-    def _report(self, call: _Call, status: int) -> None:
+    def _report(self, call: Call, status: int) -> None:
         ended = time.monotonic()
         self._metrics.ended(call.route.path, status, ended - call.started)
+        if call.sent_at is not None:
+            self._metrics.sent(call.sent_at - call.started - call.queued_seconds)
         if call.first_byte_at is not None:
             self._metrics.first_byte(call.first_byte_at - call.started)
+        if call.span is not None:
+            call.span.end(status, call.error, call.receipts())
         log.info(
             "call",
             extra=fields(
@@ -161,38 +167,44 @@ class Gateway:
                 engine=call.placement.engine.name if call.placement else None,
                 route=call.placement.reason if call.placement else None,
                 seconds=round(ended - call.started, 4),
+                queued_seconds=round(call.queued_seconds, 4) or None,
                 error=call.error or None,
             ),
         )
 
-    async def _admit(self, call: _Call, work: Interruptible) -> None:
+    async def _admit(self, call: Call, work: Interruptible) -> None:
         """Everything that needs no engine: who, what, and is there room."""
         exchange = call.exchange
         owner = self._access.owner(exchange.header(b"authorization"))
         if exchange.method != "POST":
             exchange.receipt.append((b"allow", b"POST"))
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{exchange.path} takes POST only.")
-        bodies.check_headers(exchange.header(b"content-type"), exchange.header(b"content-encoding"))
+        check_headers(exchange.header(b"content-type"), exchange.header(b"content-encoding"))
         if len(self._running) >= self._limits.calls:
-            raise ApiError(ErrorCode.CONTENDED, "Too many calls are running; try again.", retry_after_seconds=1)
+            self._queue_metrics.refused("max_calls")
+            raise ApiError(
+                ErrorCode.CONTENDED,
+                "Too many calls are running; try again.",
+                param="max_calls",
+                retry_after_seconds=1,
+            )
         self._running.add(work)
+        share = self._bodies.open()
         try:
-            raw = await exchange.body(self._limits.body_bytes, self._limits.body_seconds)
-            body = bodies.parse(raw)
+            raw = await exchange.body(self._limits.body_bytes, self._limits.body_seconds, share)
+            body = parse(raw)
             self._check_model(call.route, body.model)
-            session = exchange.header(names.SESSION.encode())
-            thread = exchange.header(names.THREAD.encode())
-            if thread is not None:
-                call.thread = identity.checked_header(thread, param="X-Autellix-Thread")
-            name = None if session is None else identity.checked_header(session, param="X-Autellix-Session")
-            call.program = identity.program_of(owner, name, call.id)
-            exchange.receipt.append((names.PROGRAM.encode(), call.program.id.encode()))
+            session, call.thread = self._session_headers.read(exchange.header)
+            program = program_of(owner, session, call.id)
+            call.belongs_to(program)
+            self._rates.admit(owner)
             watcher = asyncio.create_task(exchange.interrupt_when_gone(work))
             try:
-                await self._of_program(call, call.program, body)
+                await self._of_program(call, program, body, work)
             finally:
                 await cancel(watcher)
         finally:
+            share.close()
             self._running.discard(work)
 
     def _check_model(self, route: Route, model: str | None) -> None:
@@ -202,73 +214,92 @@ class Gateway:
         elif self._fleet.has_models and not self._fleet.knows_model(model):
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {shown(model)!r}.", param="model")
 
-    async def _of_program(self, call: _Call, program: Program, body: Body) -> None:
+    async def _of_program(self, call: Call, program: Program, body: Body, work: Interruptible) -> None:
         if program.session is None:
             await self._attempts(call, program, body)
             return
-        await self._programs.open(program.owner, program.session)
+        limits = self._access.limits(program.owner)
+        await self._programs.open(program.owner, program.session, most=limits.programs)
         self._table.arrived(program.id, self._now_ms())
+        running = self._of.setdefault(program.id, set())
+        running.add(work)
         try:
             await self._attempts(call, program, body)
         finally:
+            running.discard(work)
+            if not running:
+                self._of.pop(program.id, None)
             self._table.departed(program.id, self._now_ms())
 
-    async def _attempts(self, call: _Call, program: Program, body: Body) -> None:
+    async def _attempts(self, call: Call, program: Program, body: Body) -> None:
         """Tries an engine, and one more as long as the client has not got a byte."""
         ends_at = asyncio.get_running_loop().time() + self._limits.deadlines.total
         short = not call.route.generates or self._router.is_short(body.prompt)
-        receipt = call.exchange.receipt
         tried: frozenset[str] = frozenset()
         failure: EngineFailed | None = None
         for _ in range(_ATTEMPTS):
+            entry = self._programs.known(program)
+            service_ms = entry.service_ms if entry is not None else 0.0
+            began = time.monotonic()
             try:
-                call.placement = await self._router.place(program, body.model, short=short, tried=tried)
+                placement = await self._slots.take(
+                    program, body.model, service_ms=service_ms, short=short, tried=tried, ends_at=ends_at
+                )
             except NoEngine:
                 if failure is None:
                     raise ApiError(
                         ErrorCode.NO_ENGINE, "No engine can take the call now.", retry_after_seconds=2
                     ) from None
                 break
-            call.exchange.receipt = [
-                *receipt,
-                (names.ENGINE.encode(), call.placement.engine.name.encode()),
-                (names.ROUTE.encode(), call.placement.reason.encode()),
-            ]
-            self._metrics.placed(call.placement.reason, again=failure is not None)
+            finally:
+                call.queued_seconds += time.monotonic() - began
             try:
-                await self._attempt(call, program, body, call.placement, ends_at)
+                self._metrics.placed(placement.reason, again=failure is not None)
+                call.placed(placement, self._context(call, program))
+                await self._attempt(call, program, body, placement.engine, ends_at)
                 return
             except EngineFailed as error:
                 failure = error
                 log.warning(
                     "attempt failed",
                     extra=fields(
-                        request=call.request_id, call=call.id, engine=call.placement.engine.name, reason=str(error)
+                        request=call.request_id, call=call.id, engine=placement.engine.name, reason=str(error)
                     ),
                 )
                 if call.exchange.started or not error.retry:
                     break
-                tried |= {call.placement.engine.name}
+                tried |= {placement.engine.name}
+            finally:
+                self._slots.release(program, placement.engine)
         assert failure is not None
         raise ApiError(failure.code, str(failure), retry_after_seconds=failure.retry_after_seconds)
 
-    async def _attempt(self, call: _Call, program: Program, body: Body, placement: Placement, ends_at: float) -> None:
+    async def _attempt(self, call: Call, program: Program, body: Body, engine: Engine, ends_at: float) -> None:
         """One attempt on one engine, with its effects on the engine's health and on accounts."""
-        engine, exchange = placement.engine, call.exchange
-        context = self._context(call, program)
+        exchange, context = call.exchange, call.context
+        tokens = self._tokens(program.owner, body)
         attempt = Attempt(
             exchange,
             ends_at=ends_at,
             deadlines=self._limits.deadlines,
             answer_limit=self._limits.answer_bytes,
             needs_done=call.route.streams_end_with_done,
+            tokens=tokens,
         )
-        headers = header_rules.to_engine(exchange.headers, request_id=call.request_id, key=self._engine_key)
+        headers = header_rules.to_engine(
+            exchange.headers,
+            request_id=call.request_id,
+            key=self._identity.engine_key,
+            trace=call.span.carrier() if call.span is not None else (),
+        )
         # Asked once: who charges the call is settled when it is sent.
         has_records = engine.has_records
-        payload = body.with_context(context if has_records else None)
+        payload = body.with_context(
+            context if has_records else None,
+            isolated_for=program.owner if self._identity.isolate_prefix_cache else None,
+        )
         started, reached = time.monotonic(), True
-        engine.in_flight += 1
+        call.sent_at = call.sent_at or started
         try:
             await attempt.run(self._upstream, engine.endpoint.url + exchange.target, payload, headers)
             self._fleet.saw(engine, Seen.ANSWERED)
@@ -287,8 +318,9 @@ class Gateway:
                 self._fleet.saw(engine, Seen.FAILED, str(error))
             raise
         finally:
-            engine.in_flight -= 1
             call.first_byte_at = attempt.first_byte_at
+            if tokens is not None and reached:
+                self._rates.spend_tokens(program.owner, tokens.total)
             if reached and context is not None and program.session is not None and not has_records:
                 self._accounting.estimate(
                     program.id,
@@ -298,17 +330,23 @@ class Gateway:
                     now_ms=self._now_ms(),
                 )
 
-    def _context(self, call: _Call, program: Program) -> ProgramContext | None:
+    def _tokens(self, owner: str, body: Body) -> TokenCount | None:
+        """Counts the call's tokens, if its tenant has a limit of them."""
+        if self._access.limits(owner).tokens_per_minute is None:
+            return None
+        return TokenCount(estimated_tokens(body.prompt))
+
+    def _context(self, call: Call, program: Program) -> ProgramContext | None:
         """What an engine is told of the program: its figures as they are now."""
         if not call.route.generates:
             return None
         entry = self._programs.known(program)
         if entry is None:
-            return ProgramContext(program=program.id, call=call.id, replica=self._replica)
+            return ProgramContext(program=program.id, call=call.id, replica=self._identity.replica)
         return ProgramContext(
             program=entry.engine_program,
             call=call.id,
-            replica=self._replica,
+            replica=self._identity.replica,
             service_ms=entry.service_ms,
             path_ms=entry.path_ms,
             wait_ms=entry.wait_ms,

@@ -1,7 +1,7 @@
 """Which headers pass between client and engine."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from autellix_controller.errors import invalid
@@ -37,7 +37,7 @@ _OURS: Final = frozenset(
         b"x-session-id",
         b"x-vllm-priority",
         b"x-data-parallel-rank",
-        *(name.encode() for name in (names.SESSION, names.THREAD, names.PROGRAM, names.ENGINE, names.ROUTE)),
+        *(name.encode() for name in names.OURS),
     }
 )
 _NOT_TO_ENGINES: Final = HOP_BY_HOP | _REPLACED | _OURS
@@ -50,13 +50,19 @@ def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
     )
 
 
-def to_engine(headers: list[tuple[bytes, bytes]], *, request_id: str, key: str | None) -> list[tuple[str, str]]:
-    """Headers of the call to an engine. Raises ApiError 400 if one is not UTF-8."""
-    dropped = _NOT_TO_ENGINES | _named_by_connection(headers)
+def to_engine(
+    headers: list[tuple[bytes, bytes]], *, request_id: str, key: str | None, trace: Sequence[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """Headers of the call to an engine. Raises ApiError 400 if one is not UTF-8.
+
+    ``trace``: trace context of our own, in place of the client's.
+    """
+    dropped = _NOT_TO_ENGINES | _named_by_connection(headers) | {name.encode() for name, _ in trace}
     try:
         passed = [(name.decode(), value.decode()) for name, value in headers if name.lower() not in dropped]
     except UnicodeDecodeError:
         raise invalid("A header is not valid UTF-8.") from None
+    passed += trace
     passed.append((names.REQUEST_ID, request_id))
     # Answers are looked into (broken off? aborted?), so they must not come compressed.
     passed.append(("accept-encoding", "identity"))

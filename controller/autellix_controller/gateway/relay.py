@@ -11,6 +11,7 @@ from autellix_controller.gateway.answers import RETRY_STATUSES, EngineFailed, ch
 from autellix_controller.gateway.exchange import ClientGone, Exchange
 from autellix_controller.gateway.stream import StreamWatch
 from autellix_controller.gateway.upstream import Upstream, UpstreamAnswer
+from autellix_controller.gateway.usage import TokenCount
 
 
 class Deadlines(msgspec.Struct, frozen=True):
@@ -35,12 +36,13 @@ class Attempt:
         deadlines: Deadlines,
         answer_limit: int,
         needs_done: bool,
+        tokens: TokenCount | None = None,
     ) -> None:
         """``ends_at`` is the call's total deadline on the loop's clock; ``needs_done``: its streams end with
-        ``[DONE]``, those of the Responses API with an event."""
+        ``[DONE]``, those of the Responses API with an event. ``tokens`` sees the answer if they have to be counted."""
         self._exchange = exchange
         self._ends_at, self._deadlines = ends_at, deadlines
-        self._answer_limit, self._needs_done = answer_limit, needs_done
+        self._answer_limit, self._needs_done, self._tokens = answer_limit, needs_done, tokens
         self._timer: asyncio.Timeout
         self.first_byte_at: float | None = None
         """When the first byte of the answer's body came, monotonic seconds."""
@@ -74,6 +76,8 @@ class Attempt:
         chunk = await answer.chunk()
         if self.first_byte_at is None:
             self.first_byte_at = time.monotonic()
+        if self._tokens is not None:
+            self._tokens.passed(chunk)
         self._timer.reschedule(min(self._ends_at, asyncio.get_running_loop().time() + self._deadlines.idle))
         return chunk
 

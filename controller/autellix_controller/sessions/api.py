@@ -1,6 +1,7 @@
 """The HTTP API of sessions."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -68,8 +69,11 @@ def _requested_id(body: bytes) -> str:
     return new_session() if wanted is None else checked_name(wanted, param="id")
 
 
-def routes(access: Access, programs: Programs, *, body_seconds: float) -> APIRouter:
-    """The routes under ``/v1/sessions``. Sessions belong to the caller's key. ``body_seconds``: to receive a body."""
+def routes(access: Access, programs: Programs, *, cancel: Callable[[str], int], body_seconds: float) -> APIRouter:
+    """The routes under ``/v1/sessions``. Sessions belong to the caller's key.
+
+    ``cancel`` ends the running calls of a program and says how many; ``body_seconds``: to receive a body.
+    """
     router = APIRouter(prefix="/v1/sessions")
 
     def owner(request: Request) -> str:
@@ -81,7 +85,7 @@ def routes(access: Access, programs: Programs, *, body_seconds: float) -> APIRou
         """Opens a session, or returns the one that is open under the given id."""
         caller = owner(request)
         session = _requested_id(await _body(request, body_seconds))
-        return _json(describe(await programs.open(caller, session)))
+        return _json(describe(await programs.open(caller, session, most=access.limits(caller).programs)))
 
     @router.get("")
     async def page(request: Request, after: str = "", limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
@@ -104,9 +108,11 @@ def routes(access: Access, programs: Programs, *, body_seconds: float) -> APIRou
         return _json(describe(programs.get(owner(request), checked_name(session, param="id"))))
 
     @router.delete("/{session:path}")
-    async def end(request: Request, session: str) -> Response:
-        """Ends a session: its figures are dropped, and engines forget it."""
-        await programs.end(owner(request), checked_name(session, param="id"))
-        return _json({"id": session, "object": "session.deleted", "deleted": True})
+    async def end(request: Request, session: str, cancel_calls: bool = False) -> Response:
+        """Ends a session: its figures are dropped, and engines forget it. Its running calls go on, or are cancelled
+        with ``cancel_calls``."""
+        ended = await programs.end(owner(request), checked_name(session, param="id"))
+        cancelled = cancel(ended.id) if cancel_calls else 0
+        return _json({"id": session, "object": "session.deleted", "deleted": True, "cancelled_calls": cancelled})
 
     return router

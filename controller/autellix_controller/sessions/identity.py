@@ -2,15 +2,18 @@
 
 import re
 import secrets
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from autellix_controller.errors import invalid
 from autellix_controller.table.entry import program_id
+from autellix_wire import headers as names
 
 MAX_NAME_LENGTH: Final = 256
 _VISIBLE: Final = re.compile(r"[!-~]{1,256}")
+_THREAD: Final = names.THREAD.encode()
 _REQUEST_ID: Final = re.compile(rb"[!-~]{1,128}")
 
 
@@ -55,3 +58,20 @@ def request_id(given: bytes | None) -> str:
 def program_of(owner: str, session: str | None, call: str) -> Program:
     """The program of a call: its session's, or its own."""
     return Program(program_id(owner, session) if session is not None else call, owner, session)
+
+
+class SessionHeaders:
+    """The headers that may name a call's session: ours first, then those that agent tools send of their own accord."""
+
+    def __init__(self, others: Sequence[str]) -> None:
+        """``others`` in order of preference."""
+        self._names = tuple((name, name.lower().encode()) for name in ("X-Autellix-Session", *others))
+
+    def read(self, header: Callable[[bytes], bytes | None]) -> tuple[str | None, str | None]:
+        """Session and thread as the headers name them, None if they do not. Raises ApiError 400."""
+        thread = header(_THREAD)
+        checked_thread = checked_header(thread, param="X-Autellix-Thread") if thread is not None else None
+        for name, raw_name in self._names:
+            if (value := header(raw_name)) is not None:
+                return checked_header(value, param=name), checked_thread
+        return None, checked_thread

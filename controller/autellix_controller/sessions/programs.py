@@ -22,16 +22,37 @@ class Programs:
         """``tell_engines`` makes the engines forget a program, given its engine name."""
         self._table, self._now_ms, self._tell_engines = table, now_ms, tell_engines
         self._opening: SingleFlight[str, ProgramEntry] = SingleFlight()
+        self._openings: dict[str, set[str]] = {}
+        """By owner: programs that are just being opened."""
 
-    async def open(self, owner: str, session: str) -> ProgramEntry:
-        """The program of a session, opened if it is new. Calls that arrive at once open it once."""
+    async def open(self, owner: str, session: str, *, most: int | None = None) -> ProgramEntry:
+        """The program of a session, opened if it is new. Calls that arrive at once open it once.
+
+        Raises ApiError 429 if it is new and the owner has ``most`` live programs already.
+        """
         program = program_id(owner, session)
         entry = self._table.get(program)
         if entry is not None and entry.state == "active":
             return entry
-        return await self._opening.run(
-            program, lambda: self._table.open(program, owner=owner, session=session, now_ms=self._now_ms())
-        )
+        opening = self._openings.setdefault(owner, set())
+        if most is not None and program not in opening:
+            live = {entry.id for entry in self._table.page(owner, "", most)}
+            if len(live | opening) >= most:
+                raise ApiError(
+                    ErrorCode.RATE_LIMIT_EXCEEDED,
+                    f"The limit of {most} live sessions of {owner} is reached; end one, or let one expire.",
+                    param="programs",
+                    retry_after_seconds=60,
+                )
+        opening.add(program)
+        try:
+            return await self._opening.run(
+                program, lambda: self._table.open(program, owner=owner, session=session, now_ms=self._now_ms())
+            )
+        finally:
+            opening.discard(program)
+            if not opening:
+                self._openings.pop(owner, None)
 
     def get(self, owner: str, session: str) -> ProgramEntry:
         """The program of a session. Raises ApiError 404; a session of another key is not found."""
@@ -44,8 +65,8 @@ class Programs:
         """At most ``limit`` programs of one owner, after the session ``after`` (empty: from the start)."""
         return self._table.page(owner, program_id(owner, after) if after else "", limit)
 
-    async def end(self, owner: str, session: str) -> None:
-        """Ends a session: in the table, then on the engines. Raises ApiError 404 or 503."""
+    async def end(self, owner: str, session: str) -> ProgramEntry:
+        """Ends a session: in the table, then on the engines. Returns what it was. Raises ApiError 404 or 503."""
         entry = self.get(owner, session)
         try:
             ended = await self._table.end(entry.id)
@@ -56,6 +77,7 @@ class Programs:
         if not ended:
             raise _not_found(session)
         await self._tell_engines(entry.engine_program)
+        return entry
 
     def known(self, program: Program) -> ProgramEntry | None:
         """What the table knows of a call's program now; None for one that it does not keep."""

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from autellix_controller.access import ANONYMOUS, Access, InvalidKeys, KeysFile, parse_keys
+from autellix_controller.access import ANONYMOUS, Access, InvalidKeys, KeyLimits, KeysFile, parse_keys
 from autellix_controller.errors import ApiError
 
 
@@ -24,6 +24,13 @@ def test_a_tenant_may_hold_two_keys_so_that_they_can_be_exchanged() -> None:
     ]
 
 
+def test_limits_behind_a_key_count_for_all_keys_of_its_tenant() -> None:
+    access = Access(parse_keys("alice:old-key-1\nalice:new-key-1  calls=2 tokens_per_minute=5000\nbob:key-of-bob\n"))
+    assert access.limits("alice") == KeyLimits(calls=2, tokens_per_minute=5000)
+    assert access.limits("bob") == access.limits(ANONYMOUS) == KeyLimits()
+    assert access.owner(b"Bearer new-key-1") == "alice"
+
+
 def test_without_keys_everybody_is_anonymous() -> None:
     assert Access(None).owner(b"Bearer whatever") == ANONYMOUS
 
@@ -38,6 +45,10 @@ def test_without_keys_everybody_is_anonymous() -> None:
         ("ok:key-key-key\nanonymous:key-key-ke2", "line 2: not name:key"),
         ("alice:short", "line 1: the key of alice must be 8 to 512"),
         ("alice:with blank 123", "line 1: the key of alice must be"),
+        ("alice:long-enough blank", "line 1: after the key only calls=N, requests_per_minute=N, .* may follow"),
+        ("alice:key-key-key calls=1 calls=2", "line 1: after the key only"),
+        ("alice:key-key-key calls=0", "line 1: calls must be a number from 1 to"),
+        ("alice:key-key-key calls=1\nalice:key-key-ke2 calls=2", "line 2: alice has other limits on another line"),
         ("alice:same-key-1\nbob:same-key-1", "line 2: the key of bob stands in the file twice"),
     ],
 )

@@ -12,7 +12,7 @@ from autellix_controller.background import Backoff
 from autellix_controller.engines.accounting import Accounting
 from autellix_controller.engines.client import EngineClient, ProbeFailed
 from autellix_controller.engines.discovery import Publish
-from autellix_controller.engines.engine import Endpoint
+from autellix_controller.engines.engine import NO_SCHEDULING, Endpoint
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_controller.gateway.upstream import new_session
@@ -140,7 +140,7 @@ async def test_a_wrong_engine_key_is_named_as_the_trouble() -> None:
 async def test_the_client_says_what_is_wrong_with_an_engine() -> None:
     async with fake_engine(with_records=False) as engine, new_session() as session:
         client = EngineClient(session, engine.url, None)
-        assert not await client.has_records()
+        assert await client.scheduling() == NO_SCHEDULING
         with pytest.raises(StreamUnsupported):
             await anext(client.lines(None))
         engine.healthy = False

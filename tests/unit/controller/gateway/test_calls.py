@@ -2,12 +2,25 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from support.fake_engine import DONE, Call, FakeEngine, completion, event, fake_engine, pieces, raw, start_stream
+from autellix_controller.engines.engine import Scheduling
+from support.fake_engine import (
+    DONE,
+    Call,
+    FakeEngine,
+    completion,
+    event,
+    fake_engine,
+    pieces,
+    raw,
+    start_stream,
+    status,
+)
 from support.running_controller import eventually, running_controller
 
 PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/tokenize"]
@@ -129,7 +142,7 @@ async def test_a_call_is_charged_once_though_its_engine_is_replaced_by_one_of_an
     async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
         found = replica.controller.fleet.get(engine.url.removeprefix("http://"))
         assert found is not None
-        found.has_records = not keeps_records
+        found.scheduling = Scheduling(has_records=not keeps_records)
         return web.json_response(completion())
 
     settings: dict[str, Any] = {"probe_seconds": 60}
@@ -192,3 +205,84 @@ async def test_a_streamed_call_without_text_still_ends_well() -> None:
         engine.script = pieces(event(finish_reason="stop") + DONE)
         response, body = await replica.chat(stream=True)
         assert (response.status, body) == (200, event(finish_reason="stop") + DONE)
+
+
+async def test_a_receipt_says_the_service_that_was_brought_along_and_what_level_that_means() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.service_ms = 1500.0
+        first, _ = await replica.chat("s1")
+
+        async def charged() -> bool:
+            return bool((await replica.json("GET", "/v1/sessions/s1"))[1]["calls"])
+
+        async with asyncio.timeout(5):
+            while not await charged():
+                await asyncio.sleep(0.01)
+        second, _ = await replica.chat("s1", stream=True)
+        names = ("x-autellix-service-ms", "x-autellix-level", "x-autellix-accounting")
+        assert [first.headers[name] for name in names] == ["0.000", "0", "records"]
+        assert [second.headers[name] for name in names] == ["1500.000", "1", "records"]
+
+
+async def test_a_receipt_says_when_a_call_is_charged_by_an_estimate() -> None:
+    async with fake_engine(with_records=False) as engine, running_controller(engine) as replica:
+        response, _ = await replica.chat("s1")
+        assert response.headers["x-autellix-accounting"] == "estimated"
+        assert "x-autellix-level" not in response.headers
+
+
+async def test_a_retry_leaves_one_receipt() -> None:
+    async with fake_engine("engine-a") as a, fake_engine("engine-b") as b, running_controller(a, b) as replica:
+        a.script = status(500)
+        for n in range(4):
+            response, _ = await replica.chat(f"s{n}")
+            for name in ("engine", "route", "program", "service-ms"):
+                assert len(response.headers.getall(f"x-autellix-{name}")) == 1
+
+
+async def test_prefix_caches_of_tenants_are_kept_apart_if_asked_for(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nalice:second-of-alice\nbob:key-of-bob\n")
+
+    async with (
+        fake_engine() as engine,
+        running_controller(engine, api_keys_file=keys, isolate_prefix_cache=True) as replica,
+    ):
+        calls: list[tuple[str, str | None]] = [("key-of-alice", None), ("second-of-alice", None), ("key-of-bob", None)]
+        calls += [("key-of-alice", "mine"), ("key-of-bob", "mine")]
+        for key, salt in calls:
+            body = replica.call() if salt is None else replica.call(cache_salt=salt)
+            headers = {"authorization": f"Bearer {key}"}
+            assert (await replica.json("POST", "/v1/chat/completions", json=body, headers=headers))[0] == 200
+        salts = [call.body["cache_salt"] for call in engine.calls]
+        assert salts[0] == salts[1]
+        assert len(set(salts)) == 4, "another tenant's cache is out of reach, with every salt"
+        assert not any("mine" in salt for salt in salts)
+
+
+async def test_without_isolation_a_salt_is_the_clients_affair() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        await replica.chat()
+        await replica.chat(cache_salt="mine")
+        assert [call.body.get("cache_salt") for call in engine.calls] == [None, "mine"]
+
+
+async def test_headers_that_agent_tools_send_name_the_session_in_the_order_of_the_setting() -> None:
+    names = ["X-Tool-Session", "session_id"]
+    async with fake_engine() as engine, running_controller(engine, session_headers=names) as replica:
+
+        async def program(**headers: str) -> str:
+            named = {name.replace("__", "-"): value for name, value in headers.items()}
+            async with replica.http.post("/v1/chat/completions", json=replica.call(), headers=named) as response:
+                assert response.status == 200
+                return response.headers["x-autellix-program"]
+
+        ours = await program(x__autellix__session="one")
+        assert await program(x__tool__session="one") == ours
+        assert await program(session_id="one") == ours
+        assert await program(session_id="two", x__tool__session="one") == ours
+        assert await program(x__tool__session="two", x__autellix__session="one") == ours
+        status, error = await replica.json(
+            "POST", "/v1/chat/completions", json=replica.call(), headers={"session_id": "a b"}
+        )
+        assert (status, error["error"]["param"]) == (400, "session_id")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from autellix_controller.errors import ApiError, ErrorCode
+from autellix_controller.gateway.budget import ByteBudget
 from autellix_controller.gateway.exchange import ClientGone, Exchange
 from autellix_controller.gateway.interrupt import Interruptible
 
@@ -28,13 +29,13 @@ def exchange_of(*received: dict[str, Any]) -> tuple[Exchange, list[dict[str, Any
 async def test_a_body_in_pieces_is_joined() -> None:
     part = {"type": "http.request", "body": b"a", "more_body": True}
     exchange, _ = exchange_of(part, part, {"type": "http.request", "body": b"b"})
-    assert await exchange.body(10, 1.0) == b"aab"
+    assert await exchange.body(10, 1.0, ByteBudget(10).open()) == b"aab"
 
 
 async def test_a_client_that_leaves_while_sending_is_noticed() -> None:
     exchange, _ = exchange_of({"type": "http.request", "body": b"a", "more_body": True}, GONE)
     with pytest.raises(ClientGone):
-        await exchange.body(10, 1.0)
+        await exchange.body(10, 1.0, ByteBudget(10).open())
 
 
 async def test_the_end_of_a_complete_answer_is_no_client_that_left() -> None:

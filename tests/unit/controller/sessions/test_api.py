@@ -14,7 +14,7 @@ from autellix_controller.sessions.programs import Programs
 from autellix_controller.table.entry import program_id
 from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.memory import MemoryTable
-from support.fake_engine import answer, fake_engine, hang
+from support.fake_engine import answer, event, fake_engine, hang, pieces
 from support.running_controller import eventually, running_controller
 
 
@@ -205,3 +205,30 @@ async def test_a_session_cannot_be_ended_while_the_store_is_away() -> None:
     with pytest.raises(ApiError) as caught:
         await programs.end("me", "s1")
     assert (caught.value.status, caught.value.retry_after_seconds) == (503, 2)
+
+
+async def test_ending_a_session_leaves_its_calls_running_or_cancels_them_if_asked_to() -> None:
+    async with fake_engine() as engine, running_controller(engine, engine_calls=3) as replica:
+        engine.script = hang
+        whole = asyncio.create_task(replica.chat("s1"))
+        await eventually(lambda: engine.running == 1, "a call runs")
+        engine.script = pieces(event("x"), then="hang")
+        streamed = asyncio.create_task(replica.chat("s1", stream=True))
+        other = asyncio.create_task(replica.chat("other", stream=True))
+        await eventually(lambda: engine.running == 3, "three run")
+        waiting = asyncio.create_task(replica.chat("s1"))
+        await eventually(lambda: replica.controller.slots.waiting == 1, "one waits")
+        _, ended = await replica.json("DELETE", "/v1/sessions/s1")
+        assert (ended["cancelled_calls"], engine.running) == (0, 3)
+        await replica.json("POST", "/v1/sessions", json={"id": "s1"})
+        _, ended = await replica.json("DELETE", "/v1/sessions/s1?cancel_calls=true")
+        assert ended["cancelled_calls"] == 3
+        for task in (whole, waiting):
+            response, body = await task
+            assert (response.status, json.loads(body)["error"]["code"]) == (409, "session_ended")
+        response, body = await streamed
+        assert response.status == 200
+        assert b'"code":"session_ended"' in body
+        await eventually(lambda: engine.running == 1, "the engine stopped the two, and not the other program's")
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
