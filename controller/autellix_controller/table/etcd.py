@@ -129,8 +129,9 @@ class EtcdTable:
             return
         stored = self._mirror.stored(program).entry
         due = stored is None or self._leases.bucket(now_ms) > self._leases.bucket(stored.last_activity_ms)
-        last_arrival_ms = max(entry.last_arrival_ms, now_ms)
-        self._mirror.note(msgspec.structs.replace(entry, last_arrival_ms=last_arrival_ms), dirty=due)
+        if now_ms > entry.last_arrival_ms:
+            entry = msgspec.structs.replace(entry, last_arrival_ms=now_ms)
+        self._mirror.note(entry, dirty=due)
         if due:
             self._writer.wake()
 

@@ -9,14 +9,14 @@ from autellix_controller.table.index import OwnerIndex
 from autellix_controller.table.joining import join
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """An entry as a revision of the store wrote it; ``entry`` is None if it is not readable."""
 
     entry: ProgramEntry | None
     revision: int
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A replica's view of an entry that the store does not hold yet."""
 
     entry: ProgramEntry
@@ -49,8 +49,10 @@ class Mirror:
 
     def get(self, program: str) -> ProgramEntry | None:
         """The entry, unwritten figures included."""
-        change = self._changes.get(program)
-        return change.entry if change is not None else self._stored.get(program, _ABSENT).entry
+        if (change := self._changes.get(program)) is not None:
+            return change.entry
+        stored = self._stored.get(program)
+        return None if stored is None else stored.entry
 
     def active(self, program: str) -> ProgramEntry | None:
         """The entry if it is active."""
@@ -75,7 +77,9 @@ class Mirror:
     def note(self, entry: ProgramEntry, *, create: bool = False, dirty: bool = True) -> None:
         """A new local view; ``dirty``: it is worth a write of its own."""
         known = self._changes.get(entry.id)
-        self._change(entry.id, Change(entry, create or (known is not None and known.create)))
+        before = self.get(entry.id) if known is None else known.entry
+        self._changes[entry.id] = Change(entry, create or (known is not None and known.create))
+        self._reindex(before, entry)
         if dirty:
             self._dirty[entry.id] = None
 
@@ -107,9 +111,17 @@ class Mirror:
     def settle(self, change: Change | None, entry: ProgramEntry, revision: int) -> None:
         """Our write of ``entry`` succeeded; ``change`` is what it was made from and is done with, if it is still the
         newest."""
-        if change is not None and self._changes.get(entry.id) is change:
-            self._change(entry.id, None)
-        self.learn(entry.id, entry, revision)
+        program = entry.id
+        newest = self._changes.get(program)
+        if newest is None or newest is not change:
+            self.learn(program, entry, revision)
+            return
+        del self._changes[program]
+        old = self._stored.get(program, _ABSENT)
+        if revision > self.revision and revision > old.revision:
+            self._stored[program] = Stored(entry, revision)
+            self.unreadable -= _unreadable(old)
+        self._reindex(newest.entry, self.get(program))
 
     def learn(self, program: str, entry: ProgramEntry | None, revision: int) -> None:
         """A reply says that ``revision`` wrote this entry (None: not readable)."""
@@ -180,14 +192,6 @@ class Mirror:
         self._rejoin(program)
         self._reindex(before, self.get(program))
 
-    def _change(self, program: str, change: Change | None) -> None:
-        before = self.get(program)
-        if change is None:
-            del self._changes[program]
-        else:
-            self._changes[program] = change
-        self._reindex(before, self.get(program))
-
     def _rejoin(self, program: str) -> None:
         change = self._changes.get(program)
         stored = self._stored.get(program)
@@ -202,6 +206,8 @@ class Mirror:
             self._changes[program] = Change(joined, change.create)
 
     def _reindex(self, before: ProgramEntry | None, after: ProgramEntry | None) -> None:
+        if before is after:
+            return
         owner_before = _active_owner(before)
         owner_after = _active_owner(after)
         if owner_before == owner_after:

@@ -25,7 +25,7 @@ _METADATA: Final = (("hasleader", "true"),)
 _DELETE: Final = 1
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One change; ``data`` is None if the key was deleted."""
 
     key: bytes

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from etcd3aio._protobuf import TxnRequest
+from etcd3aio._protobuf import Compare
 
 from autellix_controller.table import read_programs, store
 from autellix_controller.table.entry import SCHEMA_VERSION, ProgramEntry, program_id
@@ -476,14 +476,11 @@ async def test_reading_programs_says_when_etcd_is_away(etcd: Etcd) -> None:
 
 async def test_the_suite_finds_a_put_without_compare(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: a blind put where a compare-and-swap belongs."""
-    guarded = store._guarded
 
-    def blind(swap: store.Swap) -> TxnRequest:
-        request = guarded(swap)
-        request.ClearField("compare")
-        return request
+    def blind(swap: store.Swap) -> Compare:
+        return Compare(result=Compare.GREATER, target=Compare.VERSION, key=swap.key, version=-1)
 
-    monkeypatch.setattr(store, "_guarded", blind)
+    monkeypatch.setattr(store, "_unchanged", blind)
     async with world_on(etcd) as world:
         with pytest.raises(AssertionError, match="several replicas won"):
             await check_one_winner(world)
