@@ -75,8 +75,11 @@ def _serve(arguments: argparse.Namespace) -> None:
         reason = str(error.strerror).partition(" (")[0]
         _refuse(f"listen: cannot listen on {settings.listen}: {reason}")
     logs.configure(settings.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(server.serve(settings, sock, keys=keys, engine_key=engine_key))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(server.serve(settings, sock, keys=keys, engine_key=engine_key))
+    except InvalidTableUrl as error:
+        _refuse(str(error), status=1)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -30,7 +30,7 @@ from pydantic import (
     model_validator,
 )
 
-from autellix_controller.table.urls import InvalidTableUrl, parse_endpoints
+from autellix_controller.table.urls import InvalidTableUrl, parse_table_url
 from autellix_wire import headers
 
 ENV_PREFIX: Final = "AUTELLIX_CONTROLLER_"
@@ -101,7 +101,7 @@ def _is_kubernetes_url(text: str) -> str:
 
 def _is_table_url(text: str) -> str:
     try:
-        parse_endpoints(text)
+        parse_table_url(text)
     except InvalidTableUrl as error:
         raise ValueError(str(error).removeprefix("table: ")) from None
     return text
@@ -120,7 +120,8 @@ class TableSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     table: Annotated[str, AfterValidator(_is_table_url)] = Field(
-        "memory:", description="process table: etcd://HOST:PORT[,HOST:PORT] or memory: (one replica, lost at its end)"
+        "memory:",
+        description="process table: etcd://HOST:PORT[,HOST:PORT], or for one replica sqlite:///PATH, or memory: (lost)",
     )
     table_prefix: str = Field(
         "/autellix/default/default", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="where in etcd the table lies"

@@ -3,11 +3,12 @@
 import asyncio
 import functools
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from autellix_controller.table import Timings, open_table
+from autellix_controller.table import Timings, open_table, read_programs
 from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.interface import ProcessTable
 from autellix_wire.records import CallRecord, ProgramTotals
@@ -99,6 +100,36 @@ class MemoryWorld:
         await self._table.close()
 
 
+class SqliteWorld(MemoryWorld):
+    """A process alone, with a file of its own. Whenever all is written, file and memory must say the same."""
+
+    def __init__(self, session_timeout_seconds: float) -> None:
+        super().__init__(session_timeout_seconds)
+        self._folder = tempfile.TemporaryDirectory()
+        self.url = f"sqlite://{self._folder.name}/table.db"
+        self._table = open_table(self.url, PREFIX, "alone", session_timeout_seconds, timings=TIMINGS)
+        self._started = False
+
+    async def replica(self, name: str) -> ProcessTable:
+        """See World."""
+        if not self._started:
+            self._started = True
+            await self._table.start()
+        return self._table
+
+    async def agree(self) -> None:
+        """See World."""
+        await self._table.flush()
+        written = await read_programs(self.url, PREFIX)
+        assert {entry.id: entry for entry in written} == {entry.id: self._table.get(entry.id) for entry in written}
+        assert sum(entry.state == "active" for entry in written) == self._table.count()
+
+    async def end(self) -> None:
+        """See World."""
+        await super().end()
+        self._folder.cleanup()
+
+
 class EtcdWorld:
     """Replicas on a real etcd, under a prefix of their own."""
 
@@ -152,6 +183,7 @@ def _reached(table: ProcessTable, revision: int) -> bool:
 
 WORLDS: dict[str, Callable[[float, Etcd | None], World]] = {
     "memory": lambda timeout, etcd: MemoryWorld(timeout),
+    "sqlite": lambda timeout, etcd: SqliteWorld(timeout),
     "etcd": lambda timeout, etcd: EtcdWorld(_required(etcd), timeout),
 }
 """Every implementation: makes a world with that session timeout in seconds."""

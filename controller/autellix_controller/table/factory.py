@@ -1,13 +1,16 @@
 """From a table's URL to the table."""
 
 import random
+import sqlite3
 from collections.abc import Callable
 
+from autellix_controller.table.database import DatabaseUnusable
 from autellix_controller.table.etcd import EtcdTable, wall_clock_ms
 from autellix_controller.table.interface import ProcessTable
 from autellix_controller.table.memory import MemoryTable
+from autellix_controller.table.sqlite import SqliteTable
 from autellix_controller.table.timings import Timings
-from autellix_controller.table.urls import check_prefix, parse_endpoints
+from autellix_controller.table.urls import InFile, InMemory, InvalidTableUrl, check_prefix, parse_table_url
 
 _DEFAULT_TIMINGS = Timings()
 
@@ -33,15 +36,23 @@ def open_table(
     if session_timeout_seconds < 1:
         raise ValueError(f"session timeout: {session_timeout_seconds} must be at least 1 second")
     check_prefix(prefix)
-    endpoints = parse_endpoints(url)
-    if not endpoints:
+    place = parse_table_url(url)
+    rng = rng or random.Random()
+    if isinstance(place, InMemory):
         return MemoryTable(replica=replica, session_timeout_seconds=session_timeout_seconds)
+    if isinstance(place, InFile):
+        try:
+            return SqliteTable(
+                place.path, replica=replica, session_timeout_seconds=session_timeout_seconds, timings=timings, rng=rng
+            )
+        except (DatabaseUnusable, sqlite3.Error) as error:
+            raise InvalidTableUrl(f"table: {error}") from None
     return EtcdTable(
-        endpoints,
+        place.endpoints,
         prefix=prefix,
         replica=replica,
         session_timeout_seconds=session_timeout_seconds,
         timings=timings,
         clock_ms=clock_ms,
-        rng=rng or random.Random(),
+        rng=rng,
     )

@@ -1,7 +1,8 @@
 """The process table of a controller that runs alone: one process, nothing survives it."""
 
+import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -18,6 +19,8 @@ from autellix_controller.table.index import OwnerIndex
 from autellix_controller.table.interface import TableHealth
 from autellix_wire.records import CallRecord
 
+_log = logging.getLogger(__name__)
+
 
 class MemoryTable:
     """``ProcessTable`` in one process.
@@ -25,8 +28,16 @@ class MemoryTable:
     Time comes in with the calls: whatever was idle for the session timeout is dropped before the next change.
     """
 
-    def __init__(self, *, replica: str, session_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        replica: str,
+        session_timeout_seconds: float,
+        changed: Callable[[str], None] = lambda program: None,
+    ) -> None:
+        """``changed`` is told each program whose entry was made, changed or dropped."""
         self._replica = replica
+        self._changed = changed
         self._timeout_ms = int(session_timeout_seconds * 1000)
         self._entries: OrderedDict[str, ProgramEntry] = OrderedDict()
         """Ended ones included, in order of their last activity here."""
@@ -35,10 +46,20 @@ class MemoryTable:
         self._running = RunningCalls()
 
     async def start(self) -> None:
-        """Nothing to load."""
+        """Nothing to load, and something to know."""
+        _log.warning(
+            "the process table is in memory only: sessions end with this process, and no other replica sees them"
+        )
 
     async def close(self) -> None:
         """Nothing to write."""
+
+    def restore(self, entries: Iterable[ProgramEntry]) -> None:
+        """Takes in the entries of a former process, before anything else happens."""
+        for entry in sorted(entries, key=lambda entry: entry.last_activity_ms):
+            self._entries[entry.id] = entry
+            self._seen_ms[entry.id] = entry.last_activity_ms
+        self._active.rebuild((entry.owner, entry.id) for entry in self._entries.values() if entry.state == "active")
 
     def get(self, program: str) -> ProgramEntry | None:
         """See ``ProcessTable``."""
@@ -70,6 +91,7 @@ class MemoryTable:
             return entry
         entry = msgspec.structs.replace(entry, engine=engine)
         self._entries[program] = entry
+        self._changed(program)
         return entry
 
     async def end(self, program: str) -> bool:
@@ -79,6 +101,7 @@ class MemoryTable:
             return False
         self._entries[program] = tombstone(entry)
         self._active.remove(entry.owner, program)
+        self._changed(program)
         return True
 
     def arrived(self, program: str, now_ms: int) -> None:
@@ -126,6 +149,7 @@ class MemoryTable:
         if known is None or known.state == "ended":
             self._active.add(entry.owner, entry.id)
         self._entries[entry.id] = entry
+        self._changed(entry.id)
         self._touch(entry.id, now_ms)
 
     def _touch(self, program: str, now_ms: int) -> None:
@@ -142,5 +166,6 @@ class MemoryTable:
                 continue
             del self._entries[program]
             del self._seen_ms[program]
+            self._changed(program)
             if entry.state == "active":
                 self._active.remove(entry.owner, program)

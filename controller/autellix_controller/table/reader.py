@@ -1,40 +1,61 @@
 """A look at the table from outside: for people and tools, not for replicas."""
 
+import asyncio
 import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from autellix_controller.table import database
 from autellix_controller.table.channel import Members
 from autellix_controller.table.contact import Contact
+from autellix_controller.table.database import DatabaseUnusable
 from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.layout import Layout, decode_program
 from autellix_controller.table.store import Compacted, EtcdStore, StoreAway
 from autellix_controller.table.timings import Timings
-from autellix_controller.table.urls import InvalidTableUrl, check_prefix, parse_endpoints
+from autellix_controller.table.urls import InFile, InMemory, InvalidTableUrl, check_prefix, parse_table_url
 
 
 async def read_programs(url: str, prefix: str) -> list[ProgramEntry]:
-    """All readable entries as etcd holds them now, ended ones included, ordered by id. Writes nothing.
+    """All readable entries as the store holds them now, ended ones included, ordered by id. Writes nothing.
 
     Raises InvalidTableUrl (also for ``memory:``, which only its own process can read) or TableUnavailable.
     """
     check_prefix(prefix)
-    endpoints = parse_endpoints(url)
-    if not endpoints:
-        raise InvalidTableUrl("table: memory: can only be read by the controller itself; give an etcd:// URL")
+    place = parse_table_url(url)
+    if isinstance(place, InMemory):
+        raise InvalidTableUrl(
+            "table: memory: can only be read by the controller itself; give an etcd:// or sqlite:// URL"
+        )
+    if isinstance(place, InFile):
+        return await asyncio.to_thread(_from_file, place.path)
+    return await _from_etcd(place.endpoints, prefix)
+
+
+def _from_file(path: Path) -> list[ProgramEntry]:
+    try:
+        return _decoded(database.read(path))
+    except DatabaseUnusable as error:
+        raise TableUnavailable(str(error)) from None
+
+
+async def _from_etcd(endpoints: Sequence[str], prefix: str) -> list[ProgramEntry]:
     timings = Timings()
     members = Members(endpoints)
     layout = Layout(prefix)
     store = EtcdStore(members, Contact(retry_seconds=timings.retry, clock=time.monotonic), timings)
-    entries = []
+    found: list[tuple[str, bytes]] = []
     try:
         async for _, values in store.pages(layout.programs):
-            for value in values:
-                program = layout.program_of(value.key)
-                entry = None if program is None else decode_program(program, value.data)
-                if entry is not None:
-                    entries.append(entry)
+            found += [(name, value.data) for value in values if (name := layout.program_of(value.key)) is not None]
     except (StoreAway, Compacted) as error:
         raise TableUnavailable(str(error)) from error
     finally:
         await members.close()
-    return entries
+    return _decoded(found)
+
+
+def _decoded(found: Iterable[tuple[str, bytes]]) -> list[ProgramEntry]:
+    entries = (decode_program(program, data) for program, data in found)
+    return [entry for entry in entries if entry is not None]

@@ -1,26 +1,48 @@
 """What names a table: its URL and its prefix."""
 
 import re
+from pathlib import Path
 from typing import Final
 
+import msgspec
+
 _ENDPOINT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\.?):([0-9]{1,5})")
-_FORMS: Final = "allowed are memory: and etcd://HOST:PORT[,HOST:PORT...]"
+_FORMS: Final = "allowed are memory:, sqlite:///PATH and etcd://HOST:PORT[,HOST:PORT...]"
 
 
 class InvalidTableUrl(ValueError):
     """The URL of the process table cannot be used. The message says why; it repeats no part that could be secret."""
 
 
-def parse_endpoints(url: str) -> tuple[str, ...]:
-    """The ``host:port`` pairs of an ``etcd://`` URL; empty for ``memory:``.
+class InMemory(msgspec.Struct, frozen=True):
+    """``memory:``"""
 
-    Raises InvalidTableUrl if it is neither.
-    """
+
+class InFile(msgspec.Struct, frozen=True):
+    """``sqlite:///PATH``"""
+
+    path: Path
+    """Absolute: what follows ``sqlite://``."""
+
+
+class InEtcd(msgspec.Struct, frozen=True):
+    """``etcd://HOST:PORT[,HOST:PORT...]``"""
+
+    endpoints: tuple[str, ...]
+    """``host:port`` pairs."""
+
+
+def parse_table_url(url: str) -> InMemory | InFile | InEtcd:
+    """Which table a URL names. Raises InvalidTableUrl if it names none."""
     if url == "memory:":
-        return ()
+        return InMemory()
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "etcd":
+    if not separator or scheme not in ("etcd", "sqlite"):
         raise InvalidTableUrl(f"table: not a known kind of table; {_FORMS}")
+    if scheme == "sqlite":
+        if not rest.startswith("/") or rest.endswith("/") or "\0" in rest:
+            raise InvalidTableUrl(f"table: sqlite:// is followed by the absolute path of a file; {_FORMS}")
+        return InFile(Path(rest))
     if "@" in rest:
         raise InvalidTableUrl(f"table: a user and password do not belong in the URL; {_FORMS}")
     endpoints = tuple(rest.removesuffix("/").split(","))
@@ -28,7 +50,7 @@ def parse_endpoints(url: str) -> tuple[str, ...]:
         found = _ENDPOINT.fullmatch(endpoint)
         if found is None or not 1 <= int(found[1]) <= 65535:
             raise InvalidTableUrl(f"table: {endpoint!r} is not HOST:PORT; {_FORMS}")
-    return endpoints
+    return InEtcd(endpoints)
 
 
 def check_prefix(prefix: str) -> None:

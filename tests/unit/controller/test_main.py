@@ -36,7 +36,7 @@ def test_help_describes_every_setting(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["programs"], "table: memory: can only be read by the controller itself; give an etcd:// URL"),
+        (["programs"], "table: memory: can only be read by the controller itself; give an etcd:// or sqlite:// URL"),
         (["programs", "--table", "x"], "table: not a known kind of table"),
         (["--listen", "x", "--engine", "http://a:1"], "listen: 'x' is not HOST:PORT"),
     ],

@@ -71,7 +71,7 @@ def test_replicas_get_names_of_their_own() -> None:
         ({**ENGINE, "listen": "8080"}, "listen: '8080' is not HOST:PORT"),
         ({**ENGINE, "listen": "127.0.0.1:99999"}, "listen: .* from 0 to 65535"),
         ({**ENGINE, "listen": "0.0.0.0:80"}, "listen: .* no key is required; set api_keys_file, or allow_anonymous"),
-        ({**ENGINE, "table": "redis://x"}, "table: .* allowed are memory: and etcd://"),
+        ({**ENGINE, "table": "redis://x"}, "table: .* allowed are memory:, sqlite:///PATH and etcd://"),
         ({**ENGINE, "table": "etcd://x"}, "table: .* is not HOST:PORT"),
         ({**ENGINE, "table_prefix": "x/"}, "table_prefix: 'x/'"),
         ({**ENGINE, "replica": "a/b"}, "replica: 'a/b'"),

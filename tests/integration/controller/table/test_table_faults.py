@@ -105,7 +105,7 @@ async def test_no_accounting_is_lost_while_etcd_is_killed_under_writers(etcd: Et
 async def test_traffic_goes_on_while_etcd_is_away(etcd: Etcd, outage: str) -> None:
     async with world_on(etcd) as world:
         a, b = await world.replica("a"), await world.replica("b")
-        known = await opened(world, a, "known")
+        known, doomed = await opened(world, a, "known"), await opened(world, a, "doomed")
         await a.pin(known.id, "engine-0", expected=None)
         await world.agree()
         if outage == "killed":
@@ -121,13 +121,13 @@ async def test_traffic_goes_on_while_etcd_is_away(etcd: Etcd, outage: str) -> No
         a.apply(record(fresh, calls=1), world.now_ms())
         assert (held(a, fresh.id).state, held(a, fresh.id).calls) == ("active", 1)
         assert [entry.session for entry in a.page(OWNER, "", 10)] == [
-            entry.session for entry in sorted((known, fresh), key=lambda entry: entry.id)
+            entry.session for entry in sorted((known, doomed, fresh), key=lambda entry: entry.id)
         ]
         # What only etcd can decide is refused, and what is wrong is said.
         with pytest.raises(TableUnavailable, match=r"writes to etcd fail for|no answer|UNAVAILABLE"):
             await a.pin(known.id, "engine-1", expected="engine-0")
         with pytest.raises(TableUnavailable):
-            await a.end(known.id)
+            await a.end(doomed.id)
         with pytest.raises(TableUnavailable):
             await a.flush()
         assert a.health().loaded
@@ -146,11 +146,13 @@ async def test_traffic_goes_on_while_etcd_is_away(etcd: Etcd, outage: str) -> No
         await until(lambda: held(b, known.id).calls == 2 and b.get(fresh.id), "what waited is written unasked")
         await world.agree()
         assert held(b, known.id) == held(a, known.id)
-        # A process that only slept may find the refused move in its socket when it wakes.
+        # A process that only slept may find the refused move and the refused end in its socket when it wakes.
         assert held(b, known.id).engine in {"engine-0"} | ({"engine-1"} if outage == "silent" else set())
+        assert held(b, doomed.id).state == held(a, doomed.id).state
+        assert held(b, doomed.id).state in {"active"} | ({"ended"} if outage == "silent" else set())
         assert held(b, fresh.id) == held(a, fresh.id)
         assert held(b, fresh.id).calls == 1
-        assert a.count() == b.count() == 3
+        assert a.count() == b.count() == 3 + (held(a, doomed.id).state == "active")
         assert a.health().detail == ""
 
 

@@ -1,5 +1,7 @@
 """The small parts of the table: entries, layout, URLs, index, running calls, contact."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from autellix_controller.table.entry import (
 )
 from autellix_controller.table.index import OwnerIndex
 from autellix_controller.table.layout import Layout, decode_program, encode_program
-from autellix_controller.table.urls import parse_endpoints
+from autellix_controller.table.urls import InEtcd, InFile, InMemory, parse_table_url
 
 ENTRY = ProgramEntry(id=program_id("o", "s"), owner="o", session="s", created_ms=1234)
 
@@ -84,17 +86,18 @@ def test_fields_of_later_versions_of_the_same_schema_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "endpoints"),
+    ("url", "place"),
     [
-        ("memory:", ()),
-        ("etcd://127.0.0.1:2379", ("127.0.0.1:2379",)),
-        ("etcd://a.svc:2379,b.svc:2380/", ("a.svc:2379", "b.svc:2380")),
-        ("etcd://cluster-etcd.ns.svc.cluster.local.:2379", ("cluster-etcd.ns.svc.cluster.local.:2379",)),
-        ("etcd://[::1]:2379", ("[::1]:2379",)),
+        ("memory:", InMemory()),
+        ("sqlite:///var/lib/autellix/table.db", InFile(Path("/var/lib/autellix/table.db"))),
+        ("etcd://127.0.0.1:2379", InEtcd(("127.0.0.1:2379",))),
+        ("etcd://a.svc:2379,b.svc:2380/", InEtcd(("a.svc:2379", "b.svc:2380"))),
+        ("etcd://cluster-etcd.ns.svc.cluster.local.:2379", InEtcd(("cluster-etcd.ns.svc.cluster.local.:2379",))),
+        ("etcd://[::1]:2379", InEtcd(("[::1]:2379",))),
     ],
 )
-def test_table_urls(url: str, endpoints: tuple[str, ...]) -> None:
-    assert parse_endpoints(url) == endpoints
+def test_table_urls(url: str, place: InMemory | InFile | InEtcd) -> None:
+    assert parse_table_url(url) == place
 
 
 @pytest.mark.parametrize(
@@ -110,16 +113,20 @@ def test_table_urls(url: str, endpoints: tuple[str, ...]) -> None:
         "etcd://a:1,,b:2",
         "etcd:host:1",
         "etcd://a:1/path",
+        "sqlite:",
+        "sqlite://",
+        "sqlite://table.db",
+        "sqlite:///a/",
     ],
 )
 def test_a_url_that_names_no_table_is_refused_with_what_is_allowed(url: str) -> None:
-    with pytest.raises(InvalidTableUrl, match="allowed are memory: and etcd://"):
+    with pytest.raises(InvalidTableUrl, match="allowed are memory:, sqlite:///PATH and etcd://"):
         open_table(url, "/autellix/n/c", "r", 60)
 
 
 def test_a_refused_url_does_not_repeat_a_password() -> None:
     with pytest.raises(InvalidTableUrl) as caught:
-        parse_endpoints("etcd://root:hunter2@host:2379")
+        parse_table_url("etcd://root:hunter2@host:2379")
     assert "hunter2" not in str(caught.value)
 
 
