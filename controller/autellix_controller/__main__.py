@@ -1,7 +1,10 @@
-"""The command ``autellix-controller``: serves by default; ``programs`` prints the process table."""
+"""The command ``autellix-controller``: serves by default; ``programs`` prints the process table, ``prove`` checks a
+cluster that serves."""
 
 import argparse
 import asyncio
+import os
+import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -10,13 +13,15 @@ from typing import NoReturn
 import msgspec
 import uvloop
 
-from autellix_controller import listing, logs, server
+from autellix_controller import listing, logs, proof, server
 from autellix_controller.access import InvalidKeys, KeysFile
 from autellix_controller.sessions.api import describe
 from autellix_controller.settings import InvalidSettings, Settings, TableSettings, add_arguments, load, read_engine_key
 from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.reader import read_programs
 from autellix_controller.table.urls import InvalidTableUrl
+
+_KEY_VARIABLE = "AUTELLIX_API_KEY"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,7 +36,32 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(programs, TableSettings)
     programs.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form [default table]")
     programs.add_argument("--all", action="store_true", help="programs that ended as well")
+    prove = commands.add_parser(
+        "prove",
+        help="check on a cluster that serves that short programs come first, keep their pin and bring receipts",
+        description="Sends long calls and a short program to a cluster; fails unless the short program ends first, "
+        f"keeps its pin and is accounted for. A key, if the cluster wants one, is read from {_KEY_VARIABLE}.",
+    )
+    prove.add_argument("endpoint", metavar="URL", help="of the OpenAI API, such as http://agents.demo.svc/v1")
+    prove.add_argument(
+        "--long-calls",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="long calls at the same time; the order shows where they hold every slot [default 2]",
+    )
+    prove.add_argument(
+        "--long-tokens", type=_positive, default=512, metavar="N", help="tokens of a long call [default 512]"
+    )
+    prove.add_argument("--seconds", type=_positive, default=300, metavar="N", help="for all of it [default 300]")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+    return number
 
 
 def _refuse(message: str, status: int = 2) -> NoReturn:
@@ -53,6 +83,21 @@ def _programs(arguments: argparse.Namespace) -> None:
         print(msgspec.json.format(msgspec.json.encode(described)).decode())
     else:
         print(listing.render(shown, time.time_ns() // 1_000_000))
+
+
+def _prove(arguments: argparse.Namespace) -> None:
+    plan = proof.Plan(
+        run=f"prove-{secrets.token_hex(4)}",
+        long_calls=arguments.long_calls,
+        long_tokens=arguments.long_tokens,
+        seconds=arguments.seconds,
+    )
+    try:
+        found = asyncio.run(proof.prove(arguments.endpoint, os.environ.get(_KEY_VARIABLE) or None, plan))
+    except proof.Unproven as error:
+        _refuse(f"not proved: {error}", status=1)
+    for line in found:
+        print(f"proved: {line}")
 
 
 def _serve(arguments: argparse.Namespace) -> None:
@@ -87,6 +132,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     if arguments.command == "programs":
         _programs(arguments)
+    elif arguments.command == "prove":
+        _prove(arguments)
     else:
         _serve(arguments)
 
