@@ -17,6 +17,7 @@ help: ## list the targets
 
 include make/python.mk
 include make/kubernetes.mk
+include make/chart.mk
 include make/kernels.mk
 include make/bench.mk
 

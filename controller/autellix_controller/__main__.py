@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 import uvloop
@@ -21,10 +21,12 @@ from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.reader import read_programs
 from autellix_controller.table.urls import InvalidTableUrl
 
-_KEY_VARIABLE = "AUTELLIX_API_KEY"
+#: Holds the API key with which ``prove`` calls.
+KEY_VARIABLE: Final = "AUTELLIX_API_KEY"
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """The commands and their arguments."""
     parser = argparse.ArgumentParser(
         prog="autellix-controller",
         description="OpenAI-compatible gateway that routes and accounts calls by program.",
@@ -40,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         "prove",
         help="check on a cluster that serves that short programs come first, keep their pin and bring receipts",
         description="Sends long calls and a short program to a cluster; fails unless the short program ends first, "
-        f"keeps its pin and is accounted for. A key, if the cluster wants one, is read from {_KEY_VARIABLE}.",
+        f"keeps its pin and is accounted for. A key, if the cluster wants one, is read from {KEY_VARIABLE}.",
     )
     prove.add_argument("endpoint", metavar="URL", help="of the OpenAI API, such as http://agents.demo.svc/v1")
     prove.add_argument(
@@ -93,7 +95,7 @@ def _prove(arguments: argparse.Namespace) -> None:
         seconds=arguments.seconds,
     )
     try:
-        found = asyncio.run(proof.prove(arguments.endpoint, os.environ.get(_KEY_VARIABLE) or None, plan))
+        found = asyncio.run(proof.prove(arguments.endpoint, os.environ.get(KEY_VARIABLE) or None, plan))
     except proof.Unproven as error:
         _refuse(f"not proved: {error}", status=1)
     for line in found:
@@ -129,7 +131,7 @@ def _serve(arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Exits with 2 if a setting is wrong."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     if arguments.command == "programs":
         _programs(arguments)
     elif arguments.command == "prove":

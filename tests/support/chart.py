@@ -37,4 +37,5 @@ def render(
     done = subprocess.run(command, input=yaml.safe_dump(values or {}), capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise HelmError(done.stderr.strip())
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    # The loader in C: the definition of the API is long, and it is read in every test of the chart.
+    return [document for document in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if document]

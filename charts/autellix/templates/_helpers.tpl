@@ -31,6 +31,20 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Port of the Service of the cluster of this release. */}}
+{{- define "autellix.clusterPort" -}}
+{{- dig "controller" "service" "port" 80 .Values.cluster.spec | int64 -}}
+{{- end -}}
+
+{{/* The cluster that "helm test" asks; empty: none. */}}
+{{- define "autellix.testEndpoint" -}}
+{{- if .Values.test.endpoint -}}
+{{- .Values.test.endpoint -}}
+{{- else if .Values.cluster.enabled -}}
+{{- printf "http://%s.%s.svc:%s/v1" .Values.cluster.name (include "autellix.clusterNamespace" .) (include "autellix.clusterPort" .) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Never changes: the selector of a Deployment is immutable. */}}
 {{- define "autellix.selectorLabels" -}}
 app.kubernetes.io/name: autellix-operator

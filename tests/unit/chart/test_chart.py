@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from autellix_controller.__main__ import KEY_VARIABLE, command_line
 from autellix_operator.settings import ENV_PREFIX, load
-from onenode.binaries import binary
 from support.chart import CHART, HelmError, helm, render
 
 Json = Any
-
-
-@pytest.fixture(scope="session")
-def program() -> Path:
-    return binary("helm")
 
 
 def one(found: list[Json], kind: str) -> Json:
@@ -112,6 +107,13 @@ def test_images(program: Path, image: Json, reference: str) -> None:
         ({"crds": {"install": True}}, "install"),
         ({"fullnameOverride": "Upper"}, "fullnameOverride"),
         ({"cluster": {"name": "a" * 41}}, "cluster/name"),
+        ({"resources": {"limit": {}}}, "resources"),
+        ({"resources": {"limits": {"memory": "much"}}}, "resources/limits/memory"),
+        ({"tolerations": [{"effects": "NoSchedule"}]}, "tolerations/0"),
+        ({"affinity": {"pods": {}}}, "affinity"),
+        ({"monitoring": {"podMonitor": {"intervalSeconds": "30s"}}}, "monitoring/podMonitor/intervalSeconds"),
+        ({"test": {"endpoint": "agents.demo.svc"}}, "test/endpoint"),
+        ({"test": {"longCalls": 0}}, "test/longCalls"),
         ({"podLabels": {"app.kubernetes.io/instance": "mine"}}, "app.kubernetes.io/instance"),
     ],
 )
@@ -165,8 +167,46 @@ def test_the_sample_cluster_is_where_the_operator_serves_it(program: Path, watch
     assert found["metadata"]["namespace"] == namespace
 
 
+@pytest.mark.parametrize(
+    ("values", "endpoint"),
+    [
+        ({"test": {"endpoint": "https://llm.example/v1"}}, "https://llm.example/v1"),
+        ({"cluster": {"enabled": True}}, "http://sample.default.svc:80/v1"),
+        (
+            {
+                "watchNamespaces": ["a"],
+                "cluster": {"enabled": True, "name": "c", "spec": {"controller": {"service": {"port": 8000}}}},
+            },
+            "http://c.a.svc:8000/v1",
+        ),
+    ],
+)
+def test_the_test_asks_the_cluster_that_is_named_or_the_one_of_the_release(
+    program: Path, values: Json, endpoint: str
+) -> None:
+    pod = one(render(program, values, flags=["--api-versions", "autellix.dev/v1alpha1"]), "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][-1] == endpoint
+    assert container["image"] == "autellix/controller:0.1.0"
+
+
+def test_the_test_takes_its_key_from_a_secret_and_its_arguments_are_those_of_the_command(program: Path) -> None:
+    values = {"test": {"endpoint": "http://a.b.svc/v1", "longCalls": 1000000 // 100, "apiKeySecretRef": {"name": "k"}}}
+    (container,) = one(render(program, values), "Pod")["spec"]["containers"]
+    (variable,) = container["env"]
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "k", "key": "key"}
+    assert variable["name"] == KEY_VARIABLE
+    arguments = command_line().parse_args(container["args"])
+    assert (arguments.command, arguments.long_calls, arguments.endpoint) == ("prove", 10000, "http://a.b.svc/v1")
+
+
+def test_without_a_cluster_there_is_nothing_to_test(program: Path) -> None:
+    assert "Pod" not in {each["kind"] for each in render(program)}
+
+
 def test_every_value_is_used_by_a_template() -> None:
-    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    templates = "".join(path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     for name in values:
         assert re.search(rf"\.Values\.{name}\b", templates), f"{name} is a value that nothing uses"
