@@ -21,23 +21,23 @@ _ENVIRONMENT = {
 class InProcessEngine:
     """Float32, so that a sum in another order (recomputed, or batched with others) does not change a greedy token."""
 
-    def __init__(self, *, slots: int, blocks: int, scheduling: Mapping[str, object]) -> None:
+    def __init__(self, *, slots: int, blocks: int, scheduling: Mapping[str, object], **arguments: Any) -> None:
+        """``arguments``: more of vLLM's, in place of those below."""
         before = {name: os.environ.get(name) for name in _ENVIRONMENT}
         os.environ.update(_ENVIRONMENT)
         try:
-            self._engine = LLMEngine.from_engine_args(
-                EngineArgs(
-                    model=str(tiny_model()),
-                    dtype="float32",
-                    max_model_len=1_600,
-                    max_num_seqs=slots,
-                    block_size=32,
-                    num_gpu_blocks_override=blocks,
-                    enforce_eager=True,
-                    scheduler_cls="autellix_engine.scheduler.ProgramScheduler",
-                    additional_config={"autellix": dict(scheduling)},
-                )
-            )
+            settings: dict[str, Any] = {
+                "model": str(tiny_model()),
+                "dtype": "float32",
+                "max_model_len": 1_600,
+                "max_num_seqs": slots,
+                "block_size": 32,
+                "num_gpu_blocks_override": blocks,
+                "enforce_eager": True,
+                "scheduler_cls": "autellix_engine.scheduler.ProgramScheduler",
+                "additional_config": {"autellix": dict(scheduling)},
+            }
+            self._engine = LLMEngine.from_engine_args(EngineArgs(**settings | arguments))
         finally:
             for name, value in before.items():
                 if value is None:

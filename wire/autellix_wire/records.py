@@ -61,9 +61,14 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_fiel
     level: int = 0
     """Level of the queue in which the call ended, 0 is the best."""
     swapped_bytes: int = 0
+    """Bytes of its KV cache moved between device and host memory, both directions, as planned until it ended."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    """Prompt tokens that were found computed when it first ran, on the device or in host memory."""
+    host_tokens: int = 0
+    """Those of them that came from host memory."""
     recomputed_tokens: int = 0
+    """Tokens computed again after preemptions."""
     generated_tokens: int = 0
     path_ms: float
     """The program's longest path after this call; merges by maximum."""

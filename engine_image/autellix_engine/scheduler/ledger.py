@@ -6,6 +6,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from autellix_engine.policy import CallEnd
 from autellix_engine.records.interface import RecordPublisher
+from autellix_engine.swap.interface import CallTraffic
 from autellix_wire.context import ProgramContext
 from autellix_wire.records import CallRecord, Outcome, ProgramTotals
 
@@ -59,7 +60,7 @@ class Ledger:
             entry.recomputed_tokens += max(0, entry.computed_before - found_computed)
             entry.computed_before = 0
 
-    def close(self, request: Request, end: CallEnd, publisher: RecordPublisher) -> CallRecord:
+    def close(self, request: Request, end: CallEnd, traffic: CallTraffic, publisher: RecordPublisher) -> CallRecord:
         """The record of a request that ended."""
         entry = self._entries.pop(request.request_id)
         return CallRecord(
@@ -75,8 +76,10 @@ class Ledger:
             preemptions=end.preemptions,
             promotions=end.promotions,
             level=end.level,
+            swapped_bytes=traffic.bytes_moved,
             prompt_tokens=request.num_prompt_tokens,
             cached_tokens=entry.cached_tokens,
+            host_tokens=traffic.host_tokens,
             recomputed_tokens=entry.recomputed_tokens,
             generated_tokens=request.num_output_tokens,
             path_ms=end.path_ms,

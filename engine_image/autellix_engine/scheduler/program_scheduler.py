@@ -30,6 +30,7 @@ from autellix_engine.scheduler.log import logger
 from autellix_engine.scheduler.memory import MemoryForecast
 from autellix_engine.scheduler.request_queues import KvHoldingQueue, WaitingQueue
 from autellix_engine.scheduler.steps import StepClock
+from autellix_engine.swap.interface import host_tier
 from autellix_wire.records import LoadReport
 
 #: Least time between two load reports, unless the engine becomes busy or idle.
@@ -61,6 +62,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         self._contexts = ContextReader()
         self._ledger = Ledger()
         self._steps = StepClock()
+        self._host_tier = host_tier(self.connector)
         self._unready: set[Request] = set()  # cannot run for now, for a reason that vLLM has not noticed yet
         self._taken: dict[str, Request] = {}
         self._reported_at = float("-inf")
@@ -96,6 +98,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             self._unready.add(request)
         request.priority = call.level  # whatever a client asked for: priority belongs to the scheduler
         self._ledger.open(request, context)
+        self._host_tier.expect(request.request_id, call.program.id, call.level, transient=context is None)
         self._cadence.arrived()
         super().add_request(request)
 
@@ -161,6 +164,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         if self.core.call(key).state is CallState.RUNNING:
             self.core.preempt(key, now, for_memory=True)
         self._ledger.preempted(request)
+        self._host_tier.preempted(request, self.core.call(key).level)
         super()._preempt_request(request, timestamp, drop_stale_output=drop_stale_output)
         if not self._can_run(request, self._adapters_in_use()):  # its output is still in flight
             self.core.set_ready(key, False, now)
@@ -171,6 +175,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """The one place that sees every end of a request: finished, aborted, failed."""
         parameters: tuple[dict[str, Any] | None, dict[str, Any] | None]
+        traffic = self._host_tier.traffic(request.request_id)
         parameters = super()._free_request(request, delay_free_blocks=delay_free_blocks)
         key, now = request.request_id, self._now()
         if request.num_in_flight_tokens > 0:  # aborted in the middle of a step
@@ -180,7 +185,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         )
         self._unready.discard(request)
         self._cadence.finished()
-        self.publisher.publish(self._ledger.close(request, end, self.publisher))
+        self.publisher.publish(self._ledger.close(request, end, traffic, self.publisher))
         return parameters
 
     # ---- parts of the above
@@ -192,6 +197,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         """Before a step, and before a call arrives: one that comes after its program's end belongs to a new one."""
         for program in self.publisher.ended_programs():
             self.core.end_program(program)
+            self._host_tier.end_program(program)
 
     def _make_room(self, now: float) -> tuple[Call, ...]:
         """Asks the core for a decision and carries out its first half; the base admits in the core's order.

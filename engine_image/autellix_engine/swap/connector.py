@@ -1,0 +1,235 @@
+"""vLLM's offloading connector with what it lacks: failures that are recomputed, programs, a bound on bytes per step.
+
+The base classes track requests, jobs and fences; docs/swapping.md says which of their rules ours rely on, and a
+contract test holds them.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+    OffloadingConnectorMetadata,
+    OffloadingWorkerMetadata,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.kv_offload.factory import OffloadingSpecFactory
+from vllm.v1.outputs import KVConnectorOutput
+from vllm.v1.request import Request
+
+from autellix_engine.swap import metrics
+from autellix_engine.swap.interface import CallTraffic
+from autellix_engine.swap.manager import Expected, SwapManager
+from autellix_engine.swap.worker import SwapWorker
+
+
+@dataclass
+class SwapWorkerMetadata(OffloadingWorkerMetadata):  # type: ignore[misc]  # vLLM is untyped to us
+    """What a device reports besides the ends of jobs."""
+
+    failed_jobs: set[int] = field(default_factory=set)
+    paths: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Finished transfers by direction and path."""
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> "SwapWorkerMetadata":
+        """Joins the reports of two devices."""
+        joined = super().aggregate(other)
+        return SwapWorkerMetadata(
+            completed_jobs=joined.completed_jobs,
+            transfer_stats=joined.transfer_stats,
+            failed_jobs=self.failed_jobs | other.failed_jobs,
+            paths=self.paths + other.paths,
+        )
+
+
+class SwapConnectorWorker(OffloadingConnectorWorker):  # type: ignore[misc]
+    """Reports failed jobs instead of ending the engine: the blocks of a failed load are named to vLLM, which computes
+    them again."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._targets: dict[int, list[int]] = {}  # blocks that loads in flight write
+        self._invalid_blocks: set[int] = set()
+        self._connector_worker_meta = SwapWorkerMetadata()
+
+    def start_kv_transfers(self, metadata: OffloadingConnectorMetadata) -> None:
+        """See the base."""
+        for job_id, job in metadata.load_jobs.items():
+            self._targets[job_id] = job.dst_spec.block_ids.tolist()
+        super().start_kv_transfers(metadata)
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str], set[str]]:
+        """See the base."""
+        worker: SwapWorker = self.worker
+        report = self._connector_worker_meta
+        loaded: set[str] = set()
+        for result in worker.get_finished():
+            targets = self._targets.pop(result.job_id, [])
+            request_id = self._load_jobs.pop(result.job_id, None)
+            if request_id is not None:
+                loaded.add(request_id)
+            report.mark_completed(result.job_id)
+            if result.success:
+                stats = report.transfer_stats
+                (stats.store if request_id is None else stats.load).record(result.transfer_size, result.transfer_time)
+            else:
+                report.failed_jobs.add(result.job_id)
+                self._invalid_blocks.update(targets)
+        report.paths += worker.take_paths()
+        return set(), loaded
+
+    def take_invalid_blocks(self) -> set[int]:
+        """Blocks of the GPU whose load failed since the last call."""
+        invalid, self._invalid_blocks = self._invalid_blocks, set()
+        return invalid
+
+    def build_connector_worker_meta(self) -> OffloadingWorkerMetadata | None:
+        """See the base."""
+        meta = super().build_connector_worker_meta()
+        if meta is not None:
+            self._connector_worker_meta = SwapWorkerMetadata()
+        return meta
+
+
+class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc]
+    """Tells the host tier what becomes of calls, and counts what they found."""
+
+    manager: SwapManager
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tokens_per_block: int = self.config.kv_group_configs[0].tokens_per_chunk
+        self._loading = 0  # blocks whose load began in this step
+        self._lost: dict[str, int] = {}  # tokens that were computed when the request was preempted
+        self._host_tokens: dict[str, int] = {}  # prompt tokens from the host, by request
+
+    # ---- what our scheduler says
+
+    def expect(self, request_id: str, program: str, level: int, *, transient: bool) -> None:
+        """See `HostTierPort`."""
+        self.manager.expect(request_id, Expected(program, level, transient))
+
+    def preempted(self, request: Request, level: int) -> None:
+        """See `HostTierPort`."""
+        status = self._req_status[request.request_id]
+        self.manager.tier.waits(self.manager.call(status.req_context), level)
+        self._lost[request.request_id] = request.num_computed_tokens
+
+    def end_program(self, program: str) -> None:
+        """See `HostTierPort`."""
+        self.manager.tier.end(program)
+
+    def traffic(self, request_id: str) -> CallTraffic:
+        """See `HostTierPort`."""
+        status = self._req_status.get(request_id)
+        if status is None:
+            return CallTraffic()
+        moved = self.manager.call(status.req_context).moved_blocks
+        return CallTraffic(moved * self.manager.block_bytes, self._host_tokens.get(request_id, 0))
+
+    # ---- what vLLM says
+
+    def get_num_new_matched_tokens(
+        self, request: Request, num_computed_tokens: int, max_num_new_tokens: int | None = None
+    ) -> tuple[int | None, bool]:
+        """See the base. A load that would exceed this step's bytes is put off, unless it is the step's first."""
+        found, asynchronous = super().get_num_new_matched_tokens(request, num_computed_tokens, max_num_new_tokens)
+        blocks = (found or 0) // self._tokens_per_block
+        if blocks and self._loading and self._loading + blocks > self.manager.blocks_per_step:
+            return None, False
+        return found, asynchronous
+
+    def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
+        """See the base."""
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        self._loading += num_external_tokens // self._tokens_per_block
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> OffloadingConnectorMetadata:
+        """See the base."""
+        self._note_starts(scheduler_output)
+        meta = super().build_connector_meta(scheduler_output)
+        for request_id in scheduler_output.preempted_req_ids or ():
+            # When it resumes all its blocks are offered again, for some may have left the pool meanwhile.
+            self._ask_again(request_id, 0)
+        for request_id, block in self.manager.put_off.items():
+            self._ask_again(request_id, block)
+        self.manager.put_off.clear()
+        self._loading = 0
+        return meta
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        """See the base. It knows no failures: what failed is told to the manager before it hears of the end."""
+        meta = connector_output.kv_connector_worker_meta
+        if isinstance(meta, SwapWorkerMetadata):
+            for job_id in meta.failed_jobs & self._jobs.keys():
+                self.manager.note_failure(self._jobs[job_id].keys)
+            for labels, count in meta.paths.items():
+                self.manager.reporter.add(metrics.TRANSFERS, count, *labels)
+        super().update_connector_output(connector_output)
+
+    def request_finished(self, request: Request) -> tuple[bool, dict[str, Any] | None]:
+        """See the base."""
+        self._lost.pop(request.request_id, None)
+        self._host_tokens.pop(request.request_id, None)
+        result: tuple[bool, dict[str, Any] | None] = super().request_finished(request)
+        return result
+
+    def _ask_again(self, request_id: str, block: int) -> None:
+        if status := self._req_status.get(request_id):
+            status.group_states[0].next_stored_chunk_idx = block
+
+    def _note_starts(self, scheduler_output: SchedulerOutput) -> None:
+        """Requests that got a slot in this step: how much of what they had was found, and where."""
+        cached = scheduler_output.scheduled_cached_reqs
+        starts = [(new.req_id, new.num_computed_tokens) for new in scheduler_output.scheduled_new_reqs]
+        starts += [
+            (request_id, computed)
+            for request_id, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+            if request_id in cached.resumed_req_ids
+        ]
+        for request_id, computed in starts:
+            status = self._req_status[request_id]
+            call = self.manager.call(status.req_context)
+            self.manager.tier.runs(call)
+            gpu = min(computed, status.num_locally_computed_tokens)
+            if request_id in self._lost:
+                self.manager.reporter.found(metrics.RESUMED, self._lost.pop(request_id), gpu, computed - gpu)
+                continue
+            known = self.manager.tier.known_blocks(call, status.group_states[0].offload_keys) * self._tokens_per_block
+            self.manager.reporter.found(metrics.CONTEXT, known, gpu, computed - gpu)
+            self._host_tokens[request_id] = computed - gpu
+
+
+class SwapConnector(OffloadingConnector):  # type: ignore[misc]
+    """Makes the two sides; everything else is as in the base."""
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+        # Not the base's own: it makes its own two sides.
+        KVConnectorBase_V1.__init__(self, vllm_config, role, kv_cache_config)
+        config = build_offloading_config(vllm_config, kv_cache_config)
+        self._canonical_layout = config.canonical_layout
+        spec = OffloadingSpecFactory.create_spec(config)
+        self.connector_scheduler: SwapConnectorScheduler | None = None
+        self.connector_worker: SwapConnectorWorker | None = None
+        if role is KVConnectorRole.SCHEDULER:
+            self.connector_scheduler = SwapConnectorScheduler(spec, vllm_config, kv_cache_config)
+        else:
+            self.connector_worker = SwapConnectorWorker(spec, vllm_config, kv_cache_config)
+
+    @property
+    def host_tier(self) -> SwapConnectorScheduler:
+        """What our scheduler talks to (`HostTierPort`)."""
+        scheduler: SwapConnectorScheduler = self.scheduler
+        return scheduler
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """See the base."""
+        return self.connector_worker.take_invalid_blocks() if self.connector_worker is not None else set()
