@@ -17,10 +17,10 @@ WAIT_SECONDS = 60.0
 """How long a test waits for what must come, on a machine that is busy with other things."""
 
 
-def new_context(program: str | None = None, **figures: float) -> ProgramContext:
+def new_context(program: str | None = None, **fields: Any) -> ProgramContext:
     """A context with ids that no other call has."""
     return ProgramContext(
-        program=program or f"program-{uuid.uuid4()}", call=f"call-{uuid.uuid4()}", replica="tests", **figures
+        program=program or f"program-{uuid.uuid4()}", call=f"call-{uuid.uuid4()}", replica="tests", **fields
     )
 
 

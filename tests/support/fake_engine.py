@@ -256,6 +256,7 @@ class FakeEngine:
                 incarnation=self.incarnation,
                 program=brought.program,
                 call=brought.call,
+                thread=brought.thread,
                 replica=brought.replica,
                 outcome=outcome,
                 service_ms=self.service_ms,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autellix_engine.records.interface import SchedulerFigures
 from autellix_engine.scheduler import ProgramScheduler
 from autellix_wire.records import CallRecord, LoadReport
 from support.model_free import Driver, ManualClock, make_scheduler, vllm_config
@@ -18,6 +19,7 @@ class RecordingPublisher:
     def __init__(self) -> None:
         self.records: list[CallRecord] = []
         self.reports: list[tuple[LoadReport, Mapping[str, Any]]] = []
+        self.figures = SchedulerFigures()
         self.ended: list[str] = []
         self.closed = False
 
@@ -27,8 +29,9 @@ class RecordingPublisher:
     def publish(self, record: CallRecord) -> None:
         self.records.append(record)
 
-    def report(self, load: LoadReport, state: Mapping[str, Any]) -> None:
+    def report(self, load: LoadReport, state: Mapping[str, Any], figures: SchedulerFigures) -> None:
         self.reports.append((load, state))
+        self.figures = figures
 
     def ended_programs(self) -> Sequence[str]:
         ended, self.ended = self.ended, []

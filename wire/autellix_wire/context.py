@@ -15,7 +15,7 @@ import msgspec
 XARGS_FIELD: Final = "vllm_xargs"
 #: Everything under this prefix belongs to us: whatever a client sent there is dropped by the controller.
 PREFIX: Final = "autellix_"
-#: Longest accepted program, call and replica id, in characters.
+#: Longest accepted program, call, thread and replica id, in characters.
 MAX_ID_LENGTH: Final = 256
 #: Integers beyond this do not become floats.
 _MAX_FIGURE: Final = sys.float_info.max
@@ -33,6 +33,8 @@ class ProgramContext(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the program, derived by the controller: never a name a client chose."""
     call: str
     """Id of this call, unique for ever."""
+    thread: str = ""
+    """Which of the program's threads the call belongs to, as the client names it; for people, no policy needs it."""
     replica: str = ""
     """The controller replica that sent the call; it applies the call's record."""
     service_ms: float = 0.0

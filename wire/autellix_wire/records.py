@@ -50,6 +50,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_fiel
     """This start of the engine: a new one after every restart."""
     program: str
     call: str
+    thread: str = ""
     replica: str = ""
     outcome: Outcome
     service_ms: float
@@ -86,6 +87,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True, tag="load", tag_fiel
     running: int
     waiting: int
     waiting_by_level: tuple[int, ...] = ()
+    tokens_in_flight: int = 0
+    """Prompt and generated tokens of the running calls."""
     kv_usage_percent: float = 0.0
     dropped_records: int = 0
     """Records lost between scheduler and stream since the start of this incarnation."""

@@ -342,10 +342,13 @@ class Gateway:
             return None
         entry = self._programs.known(program)
         if entry is None:
-            return ProgramContext(program=program.id, call=call.id, replica=self._identity.replica)
+            return ProgramContext(
+                program=program.id, call=call.id, thread=call.thread or "", replica=self._identity.replica
+            )
         return ProgramContext(
             program=entry.engine_program,
             call=call.id,
+            thread=call.thread or "",
             replica=self._identity.replica,
             service_ms=entry.service_ms,
             path_ms=entry.path_ms,

@@ -9,6 +9,7 @@ import atexit
 import logging
 import os
 from argparse import Namespace
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -58,7 +59,7 @@ class AutellixEndpoints:
             raise EngineNotPrepared("Start the engine by: python3 -m autellix_engine serve")
         settings = handover.scheduling_settings(engine_client.vllm_config.additional_config)
         hub = RecordHub(settings.policy, EngineMetrics(self._registry))
-        self._receiver = receiver = ChannelReceiver(socket, hub)
+        self._receiver = receiver = ChannelReceiver(socket, hub, _waker(engine_client))
         atexit.register(_clean_up, Path(socket))  # vLLM gives a plugin no hook for the end
         self._receiving = asyncio.create_task(receiver.run(), name="autellix-records")
         self._receiving.add_done_callback(_log_end)
@@ -80,9 +81,19 @@ class AutellixEndpoints:
             self._receiver.close()
 
 
+def _waker(engine_client: Any) -> Callable[[], Awaitable[None]]:
+    """Wakes the scheduler by a question to its process that changes nothing there."""
+
+    async def wake() -> None:
+        await engine_client.is_paused()
+
+    return wake
+
+
 def _clean_up(socket: Path) -> None:
-    """Removes the socket, and its folder if that was made for it alone, as the launcher does."""
-    socket.unlink(missing_ok=True)
+    """Removes the sockets, and their folder if that was made for it alone, as the launcher does."""
+    for path in (socket, Path(handover.reports_socket(str(socket)))):
+        path.unlink(missing_ok=True)
     with suppress(OSError):
         socket.parent.rmdir()
 

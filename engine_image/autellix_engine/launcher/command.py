@@ -55,7 +55,7 @@ def build_command(given: ServeArguments, env: Mapping[str, str], socket: str, ot
     for name, reason in _REFUSED_VARIABLES.items():
         if env.get(name):
             raise InvalidArguments(f"{name}: {reason}")
-    if len(socket.encode()) > MAX_SOCKET_PATH_BYTES:
+    if len(handover.reports_socket(socket).encode()) > MAX_SOCKET_PATH_BYTES:
         raise InvalidArguments(f"TMPDIR: too long a path for a socket: {socket}")
     try:
         settings = SchedulingSettings.parse(given.scheduling)

@@ -13,11 +13,16 @@ ENGINE_KEY: Final = "AUTELLIX_ENGINE_KEY"
 ENGINE_NAME: Final = "AUTELLIX_ENGINE_NAME"
 DRAIN_SECONDS: Final = "AUTELLIX_DRAIN_SECONDS"
 TERMINATION_LOG: Final = "AUTELLIX_TERMINATION_LOG"
-#: Set by the launcher.
+#: Set by the launcher: path of a socket. Beside it lies another one, see ``reports_socket``.
 RECORDS_SOCKET: Final = "AUTELLIX_RECORDS_SOCKET"
 OPEN_METRICS: Final = "AUTELLIX_ENGINE_OPEN_METRICS"
 
 _CONFIG_KEY: Final = "autellix"
+
+
+def reports_socket(records_socket: str) -> str:
+    """Path of the socket for load reports, which have one of their own so that records never hold up the newest."""
+    return records_socket + ".load"
 
 
 def additional_config(settings: SchedulingSettings) -> dict[str, object]:

@@ -1,7 +1,15 @@
 """The decision core: Algorithm 1 of Autellix (arXiv 2502.13965, section 4.2) over the calls of one engine.
 
 Time and memory belong to the caller: it passes the time in (milliseconds on any clock that never goes back), says
-what ran and for how long, and is asked whether a call fits. Where a line of the algorithm is meant, a comment names it.
+what ran and for how long, and is asked whether a call fits. Each line of the algorithm has one place here:
+
+==============  ======================================================================
+arrival         ``arrive``: the level of the program's service, behind those already there
+finished        ``end``: the program's service grows, by ``Program.account``
+quantum used    ``charge``, ``_demote``: to the next lower queue
+starving        ``_promote_starving``: to the best queue, with the call's counters reset
+batch           ``plan``: in queue order while they fit (``fill_batch``)
+==============  ======================================================================
 
 Points that the paper leaves open are settled so:
 
@@ -14,99 +22,43 @@ Points that the paper leaves open are settled so:
 - A preempted call keeps its place inside its level.
 """
 
-import itertools
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
+from autellix_engine.policy.board import Board
+from autellix_engine.policy.bound import BoundWatch
 from autellix_engine.policy.calls import Call, CallEnd, CallState
+from autellix_engine.policy.levels import level_source
+from autellix_engine.policy.plan import Fits, Plan, always_fits, fill_batch
 from autellix_engine.policy.policies import POLICIES
-from autellix_engine.policy.programs import ProgramTable
-from autellix_engine.policy.queues import LevelQueues
+from autellix_engine.policy.programs import Program, ProgramTable
 from autellix_engine.policy.settings import SchedulingSettings
 from autellix_engine.policy.starvation import StarvationWatch
+from autellix_engine.policy.view import CoreView
 
 #: Places of promoted calls in the best level lie before all others.
 _PROMOTED_FIRST: Final = -(1 << 62)
 #: Far more than get a slot in a step, and few enough not to hold it up: a promotion takes some 10 us.
 PROMOTIONS_PER_DECISION: Final = 256
 
-#: Whether a call fits once these running calls have given way.
-Fits = Callable[[Call, Sequence[Call]], bool]
 
-
-def always_fits(call: Call, victims: Sequence[Call]) -> bool:
-    """For callers to whom only slots are scarce."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A decision. The caller carries it out by ``preempt`` and ``start``, as far as it can."""
-
-    admissions: tuple[Call, ...]
-    """Waiting calls that get a slot, in this order."""
-    victims: tuple[Call, ...]
-    """Running calls that give way to them."""
-
-
-class Core:
+class Core(CoreView):
     """Calls, their queues and their programs. Calls are named by a key that is unique in this engine."""
 
     def __init__(self, settings: SchedulingSettings) -> None:
         self.settings: Final = settings
         self.policy: Final = POLICIES[settings.policy]
-        self._bounds = settings.queue_bounds_ms if self.policy.multilevel else ()
-        self._quanta = settings.quanta if self.policy.multilevel else (float("inf"),)
-        self._calls: dict[str, Call] = {}
-        self._waiting = LevelQueues(self.levels)
-        self._running = LevelQueues(self.levels)
-        self._starvation = StarvationWatch(
-            self.policy, ratio=settings.starvation_ratio, floor_ms=settings.starvation_floor_ms
+        levels = level_source(settings, self.policy)
+        watch = StarvationWatch(self.policy, ratio=settings.starvation_ratio, floor_ms=settings.starvation_floor_ms)
+        programs = ProgramTable(
+            idle_ms=settings.program_idle_seconds * 1000, limit=settings.max_programs, finished=self._program_finished
         )
-        self._programs = ProgramTable(idle_ms=settings.program_idle_seconds * 1000, limit=settings.max_programs)
-        self._last_order = 0
-        self.counts: Final[Counter[str]] = Counter()
-        """Since the start: arrivals, ends, demotions, promotions, preemptions_policy, preemptions_memory."""
+        super().__init__(Board(len(levels.now.quanta), self.policy, watch), programs, levels, watch)
+        self._bound = BoundWatch(
+            steps_per_decision=settings.steps_per_decision, max_preemptions_per_step=settings.max_preemptions_per_step
+        )
 
-    # ---- what can be seen
-
-    @property
-    def levels(self) -> int:
-        """Number of levels, K."""
-        return len(self._quanta)
-
-    @property
-    def programs(self) -> ProgramTable:
-        return self._programs
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._calls
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def call(self, key: str) -> Call:
-        """Raises KeyError if there is no such call."""
-        return self._calls[key]
-
-    def waiting(self) -> Iterator[Call]:
-        """The queued calls in the order in which they are served, those that are not ready included."""
-        return iter(self._waiting)
-
-    def running(self) -> Iterator[Call]:
-        """The running calls in queue order: those that would give way come last."""
-        return iter(self._running)
-
-    def waiting_by_level(self) -> tuple[int, ...]:
-        return self._waiting.sizes()
-
-    def running_by_level(self) -> tuple[int, ...]:
-        return self._running.sizes()
-
-    # ---- the life of a call
+    # ---- Algorithm 1
 
     def arrive(
         self,
@@ -114,6 +66,7 @@ class Core:
         *,
         now: float,
         program: str | None = None,
+        thread: str = "",
         service_ms: float = 0.0,
         path_ms: float = 0.0,
         wait_ms: float = 0.0,
@@ -124,117 +77,105 @@ class Core:
 
         Without a program it is one of its own, forgotten when the call ends. Raises ValueError if the key is taken.
         """
-        if key in self._calls:
+        if key in self._board.calls:
             raise ValueError(f"call {key!r} is already here")
         owner = self._programs.enter(program if program is not None else f"call:{key}")
         owner.forget |= program is None
         owner.merge(service_ms=service_ms, path_ms=path_ms, wait_ms=wait_ms)
-        self._starvation.refresh(owner)
-        # Algorithm 1, arrival: the level i with Q_lo[i] <= service of the program < Q_hi[i].
+        self._watch.refresh(owner)
+        # The level i with Q_lo[i] <= service of the program < Q_hi[i], and its quantum.
+        levels = self._levels.now
+        level = levels.level(self.policy.service_ms(owner))
+        min_run = self.settings.min_run_ms
         call = Call(
             key=key,
             program=owner,
+            thread=thread,
             path_before=owner.path_ms,
             wait_before=owner.wait_ms,
-            level=bisect_right(self._bounds, self.policy.service_ms(owner)),
-            order=self._next_order(),
+            level=level,
+            quanta=levels.quanta,
+            quantum_end=levels.quanta[level],
+            order=self._board.next_order(),
+            min_run=levels.quanta[0] if min_run is None else min_run,
             ready=ready,
             gives_way=gives_way,
             waiting_since=now if ready else None,
         )
-        self._calls[key] = call
-        self._enqueue(call)
+        self._board.calls[key] = call
+        self._board.enqueue(call)
         self.counts["arrivals"] += 1
         return call
-
-    def set_ready(self, key: str, ready: bool, now: float) -> None:
-        """A waiting call begins to be able to run, or ceases to be."""
-        call = self._calls[key]
-        if call.state is CallState.WAITING and call.ready != ready:
-            queued = call.queued
-            if queued:
-                self._dequeue(call)
-            self._settle_wait(call, now)
-            call.ready = ready
-            call.waiting_since = now if ready else None
-            if queued:
-                self._enqueue(call)
-
-    def take(self, key: str) -> None:
-        """Takes a waiting call out of its queue for a moment, while its admission is tried."""
-        self._dequeue(self._calls[key])
-
-    def put_back(self, key: str) -> None:
-        """Returns a call that was taken to its place."""
-        call = self._calls[key]
-        if not call.queued:
-            self._enqueue(call)
-
-    def start(self, key: str, now: float) -> None:
-        """A waiting call gets a slot."""
-        call = self._calls[key]
-        if call.queued:
-            self._dequeue(call)
-        self._settle_wait(call, now)
-        call.state, call.ready, call.waiting_since, call.turn_service = CallState.RUNNING, True, None, 0.0
-        self._running.add(call)
-
-    def preempt(self, key: str, now: float, *, for_memory: bool = False) -> None:
-        """A running call loses its slot, by a plan or because memory ran out. It keeps its place in its level."""
-        self._stop(self._calls[key], now, ready=True)
-        self._calls[key].preemptions += 1
-        self.counts["preemptions_memory" if for_memory else "preemptions_policy"] += 1
-
-    def pause(self, key: str, now: float) -> None:
-        """A running call gives its slot up because it waits for something else; see ``set_ready``."""
-        self._stop(self._calls[key], now, ready=False)
 
     def charge(self, keys: Iterable[str], ms: float) -> list[Call]:
         """A step of ``ms`` of executor time ran these calls. Returns those that moved to another level by it.
 
         A call may have lost its slot meanwhile (then it is charged nevertheless) or have ended (then it is not).
         """
+        self._bound.step(ms)
         moved = []
+        calls = self._board.calls
         for key in keys:
-            call = self._calls.get(key)
+            call = calls.get(key)
             if call is None:
                 continue
-            call.service += ms
             call.total_service += ms
-            call.quantum_used += ms
-            call.turn_service += ms
-            # Algorithm 1, quantum used up: the next lower queue; the last one keeps it.
-            if call.quantum_used >= self._quanta[call.level]:
+            # Quantum used up: the next lower queue; the last one keeps it.
+            if call.total_service >= call.quantum_end:
                 self._demote(call)
                 moved.append(call)
-            elif call.queued and call in self._starvation:
-                self._starvation.watch(call)
+            elif call.queued and call in self._watch:
+                self._watch.watch(call)
         return moved
 
-    def end(self, key: str, now: float, *, prompt_tokens: int = 0, generated_tokens: int = 0) -> CallEnd:
-        """The call is over, however it ended: what it used counts.
+    def _demote(self, call: Call) -> None:
+        level = call.level
+        while call.total_service >= call.quantum_end:
+            level += 1
+            call.quantum_end += call.quanta[level]
+            self.counts["demotions"] += 1
+        self._board.move(call, level, self._board.next_order(), promoted=False)
 
-        Algorithm 1, finished: the program's service becomes max(service, service0 + model_time). That is the line
-        for its longest path; the sum over its calls is kept beside it.
-        """
-        call = self._calls.pop(key)
-        if call.queued:
-            self._dequeue(call)
-        elif call.state is CallState.RUNNING:
-            self._running.remove(call)
+    def _promote_starving(self, now: float) -> None:
+        """Starving: to Q1, with the call's own wait and service reset (the program's stay, so that its other calls are
+        promoted too). The rest of a large crowd follows with the next decisions, in the same order."""
+        for _ in range(PROMOTIONS_PER_DECISION):
+            starving = self._watch.next()
+            if starving is None or starving[0] > now:
+                return
+            call = starving[1]
+            self._settle_wait(call, now)
+            call.wait_mark, call.service_mark = call.total_wait, call.total_service
+            call.quantum_end = call.total_service + call.quanta[0]
+            call.promoted_at, call.promoted_behind = now, self._board.promoted_waiting
+            call.promotions += 1
+            self.counts["promotions"] += 1
+            self._board.move(call, 0, self._board.next_order() + _PROMOTED_FIRST, promoted=True)
+
+    def end(self, key: str, now: float, *, prompt_tokens: int = 0, generated_tokens: int = 0) -> CallEnd:
+        """The call is over, however it ended: what it used counts."""
+        call = self._board.calls[key]
+        self._board.remove(call)
         self._settle_wait(call, now)
+        self._leave_promotion(call, now)
+        # Finished: the program's service becomes max(service, service0 + model_time). That is the line for its longest
+        # path; the sum over its calls is kept beside it.
         program = call.program
-        program.own_ms += call.total_service
-        program.path_ms = max(program.path_ms, call.path_before + call.total_service)
-        program.wait_ms = max(program.wait_ms, call.wait_before + call.total_wait)
-        program.calls += 1
-        program.prompt_tokens += prompt_tokens
-        program.generated_tokens += generated_tokens
+        program.account(
+            service_ms=call.total_service,
+            path_ms=call.path_before + call.total_service,
+            wait_ms=call.wait_before + call.total_wait,
+            prompt_tokens=prompt_tokens,
+            generated_tokens=generated_tokens,
+        )
         self._programs.leave(program, now)
-        self._starvation.refresh(program)
+        self._watch.refresh(program)
+        if not self.policy.by_program:
+            self._levels.finished(call.total_service)
         self.counts["ends"] += 1
         return CallEnd(
             program=program.id,
+            thread=call.thread,
             service_ms=call.total_service,
             wait_ms=call.total_wait,
             level=call.level,
@@ -248,132 +189,89 @@ class Core:
             own_generated_tokens=program.generated_tokens,
         )
 
-    # ---- the decision
-
     def plan(self, now: float, free_slots: int, fits: Fits = always_fits) -> Plan:
         """Which waiting calls get a slot now, and which running calls give way to them.
 
         Promotes starving calls, forgets idle programs, and changes nothing else.
-
-        Algorithm 1, batch: calls are taken in queue order while they fit; the first that does not fit ends it. A call
-        for which there is no room may have it from running calls of a strictly worse level, worst and latest first,
-        as long as they are not in their minimum run and the step's limit on preemptions is not reached; if that is
-        not enough for it, nobody gives way to it.
         """
+        self._bound.slots(len(self._board.running) + free_slots)
         self._promote_starving(now)
         self._programs.expire(now)
-        admissions: list[Call] = []
-        victims: list[Call] = []
-        candidates = itertools.islice(
-            (call for call in reversed(self._running) if not self._keeps_slot(call)),
-            self.settings.max_preemptions_per_step,
+        return fill_batch(
+            self._board.waiting,
+            reversed(self._board.running),
+            free_slots=free_slots,
+            most_victims=self.settings.max_preemptions_per_step,
+            fits=fits,
         )
-        for call in self._waiting:
-            if not call.ready:
-                continue
-            leaving: list[Call] = []
-            while free_slots + len(leaving) <= 0 or not fits(call, [*victims, *leaving]):
-                candidate = next(candidates, None)
-                if candidate is None or candidate.level <= call.level:
-                    return Plan(tuple(admissions), tuple(victims))
-                leaving.append(candidate)
-            victims += leaving
-            free_slots += len(leaving) - 1
-            admissions.append(call)
-        return Plan(tuple(admissions), tuple(victims))
 
-    def _promote_starving(self, now: float) -> None:
-        """Algorithm 1, starving: to Q1, with the call's own wait and service reset (the program's stay, so that its
-        other calls are promoted too). The rest of a large crowd follows with the next decisions, in the same order."""
-        for _ in range(PROMOTIONS_PER_DECISION):
-            starving = self._starvation.next()
-            if starving is None or starving[0] > now:
-                return
-            call = starving[1]
-            self._dequeue(call)
+    # ---- what the caller did
+
+    def start(self, key: str, now: float) -> None:
+        """A waiting call gets a slot."""
+        call = self._board.calls[key]
+        self._settle_wait(call, now)
+        self._leave_promotion(call, now)
+        self._board.run(call)
+        call.ready, call.waiting_since, call.turn_mark = True, None, call.total_service
+
+    def preempt(self, key: str, now: float, *, for_memory: bool = False) -> None:
+        """A running call loses its slot, by a plan or because memory ran out. It keeps its place in its level."""
+        self._stop(self._board.calls[key], now, ready=True)
+        self._board.calls[key].preemptions += 1
+        self.counts["preemptions_memory" if for_memory else "preemptions_policy"] += 1
+
+    def pause(self, key: str, now: float) -> None:
+        """A running call gives its slot up because it waits for something else; see ``set_ready``."""
+        self._stop(self._board.calls[key], now, ready=False)
+
+    def set_ready(self, key: str, ready: bool, now: float) -> None:
+        """A waiting call begins to be able to run, or ceases to be."""
+        call = self._board.calls[key]
+        if call.state is CallState.WAITING and call.ready != ready:
+            queued = call.queued
+            if queued:
+                self._board.dequeue(call)
             self._settle_wait(call, now)
-            call.wait = call.service = call.quantum_used = 0.0
-            call.level, call.promoted = 0, True
-            call.order = self._next_order() + _PROMOTED_FIRST
-            call.promotions += 1
-            self.counts["promotions"] += 1
-            self._enqueue(call)
+            call.ready = ready
+            call.waiting_since = now if ready else None
+            call.promoted_at = None  # the bound is one on waits for a slot
+            if queued:
+                self._board.enqueue(call)
 
-    def _keeps_slot(self, call: Call) -> bool:
-        return not call.gives_way or (call.preemptions > 0 and call.turn_service < self.settings.min_run_ms)
+    def take(self, key: str) -> None:
+        """Takes a waiting call out of its queue for a moment, while its admission is tried."""
+        self._board.dequeue(self._board.calls[key])
 
-    # ---- parts of the above
-
-    def _demote(self, call: Call) -> None:
-        running, queued = call.state is CallState.RUNNING, call.queued
-        if running:
-            self._running.remove(call)
-        elif queued:
-            self._dequeue(call)
-        while call.quantum_used >= self._quanta[call.level]:
-            call.quantum_used -= self._quanta[call.level]
-            call.level += 1
-            self.counts["demotions"] += 1
-        call.promoted = False
-        call.order = self._next_order()
-        if running:
-            self._running.add(call)
-        elif queued:
-            self._enqueue(call)
-
-    def _stop(self, call: Call, now: float, *, ready: bool) -> None:
-        self._running.remove(call)
-        call.state, call.ready, call.waiting_since = CallState.WAITING, ready, now if ready else None
-        self._enqueue(call)
-
-    def _enqueue(self, call: Call) -> None:
-        self._waiting.add(call)
-        call.queued = True
-        if call.ready and not call.promoted and self.policy.multilevel:
-            self._starvation.watch(call)
-
-    def _dequeue(self, call: Call) -> None:
-        self._waiting.remove(call)
-        call.queued = False
-        self._starvation.forget(call)
-
-    @staticmethod
-    def _settle_wait(call: Call, now: float) -> None:
-        if call.waiting_since is not None:
-            waited = now - call.waiting_since
-            call.wait += waited
-            call.total_wait += waited
-            call.waiting_since = now
-
-    def _next_order(self) -> int:
-        self._last_order += 1
-        return self._last_order
+    def put_back(self, key: str) -> None:
+        """Returns a call that was taken to its place."""
+        call = self._board.calls[key]
+        if not call.queued:
+            self._board.enqueue(call)
 
     def end_program(self, program_id: str) -> None:
         """The program is over: it is forgotten at once, or with the last of its calls that are still here."""
         self._programs.end(program_id)
 
-    # ---- for tests and debugging
+    # ---- parts of the above
 
-    def check_integrity(self) -> None:
-        """Raises AssertionError if the state contradicts itself. Looks at everything: for tests."""
-        self._waiting.check_integrity()
-        self._running.check_integrity()
-        self._programs.check_integrity()
-        active: Counter[str] = Counter()
-        for call in self._calls.values():
-            active[call.program.id] += 1
-            running = call.state is CallState.RUNNING
-            assert (call in self._running) == running
-            assert (call in self._waiting) == call.queued
-            assert not (running and call.queued)
-            assert (call.waiting_since is not None) == (call.ready and not running)
-            watched = self.policy.multilevel and call.queued and call.ready and not call.promoted
-            assert (call in self._starvation) == watched
-            assert 0 <= call.quantum_used < self._quanta[call.level]
-            assert 0 <= call.wait <= call.total_wait
-            assert 0 <= call.service <= call.total_service
-            assert self._programs.get(call.program.id) is call.program
-        assert len(self._waiting) == sum(c.queued for c in self._calls.values())
-        assert len(self._running) == sum(c.state is CallState.RUNNING for c in self._calls.values())
-        assert {p.id: p.active for p in self._programs.active()} == dict(active)
+    def _stop(self, call: Call, now: float, *, ready: bool) -> None:
+        self._board.stop(call)
+        call.ready, call.waiting_since = ready, now if ready else None
+        self._board.enqueue(call)
+
+    @staticmethod
+    def _settle_wait(call: Call, now: float) -> None:
+        if call.waiting_since is not None:
+            call.total_wait += now - call.waiting_since
+            call.waiting_since = now
+
+    def _leave_promotion(self, call: Call, now: float) -> None:
+        """A call gets a slot or ends: if it was promoted for that, was the bound on its wait kept?"""
+        if call.promoted_at is not None:
+            self.counts["bound_breaches"] += self._bound.is_broken(call, now, self._board.running)
+            call.promoted_at = None
+
+    def _program_finished(self, program: Program) -> None:
+        if self.policy.by_program:
+            self._levels.finished(self.policy.service_ms(program))

@@ -20,6 +20,10 @@ class Policy(Protocol):
     def multilevel(self) -> bool:
         """Whether calls are spread over levels; if not there is one queue, no preemption and no promotion."""
 
+    @property
+    def by_program(self) -> bool:
+        """Whether the services that levels tell apart are those of programs; if not, those of single calls."""
+
     def service_ms(self, program: Program) -> float:
         """Service that a call of the program inherits: it decides the level in which the call starts."""
 
@@ -32,6 +36,7 @@ class Fcfs:
 
     name: Final = "fcfs"
     multilevel: Final = False
+    by_program: Final = False
 
     def service_ms(self, program: Program) -> float:
         return 0.0
@@ -45,6 +50,7 @@ class Mlfq:
 
     name: Final = "mlfq"
     multilevel: Final = True
+    by_program: Final = False
 
     def service_ms(self, program: Program) -> float:
         return 0.0
@@ -58,6 +64,7 @@ class Plas:
 
     name: Final = "plas"
     multilevel: Final = True
+    by_program: Final = True
 
     def service_ms(self, program: Program) -> float:
         return program.service_ms
@@ -71,6 +78,7 @@ class Atlas:
 
     name: Final = "atlas"
     multilevel: Final = True
+    by_program: Final = True
 
     def service_ms(self, program: Program) -> float:
         return program.path_ms

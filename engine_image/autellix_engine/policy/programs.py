@@ -1,7 +1,7 @@
 """What an engine knows about programs: their figures, how those merge, and when a program is forgotten."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -52,6 +52,17 @@ class Program:
         self.path_ms = max(self.path_ms, path_ms)
         self.wait_ms = max(self.wait_ms, wait_ms)
 
+    def account(
+        self, *, service_ms: float, path_ms: float, wait_ms: float, prompt_tokens: int, generated_tokens: int
+    ) -> None:
+        """One of its calls has ended here: what it used, and the path and wait that end with it."""
+        self.own_ms += service_ms
+        self.path_ms = max(self.path_ms, path_ms)
+        self.wait_ms = max(self.wait_ms, wait_ms)
+        self.calls += 1
+        self.prompt_tokens += prompt_tokens
+        self.generated_tokens += generated_tokens
+
 
 class ProgramTable:
     """The programs of one engine, bounded in time and number.
@@ -61,8 +72,12 @@ class ProgramTable:
     history; its counter on this engine starts anew, so that until it passes its former value its reported totals lag.
     """
 
-    def __init__(self, *, idle_ms: float, limit: int) -> None:
+    def __init__(
+        self, *, idle_ms: float, limit: int, finished: Callable[[Program], None] = lambda program: None
+    ) -> None:
+        """``finished`` is told of every program that is over: it was ended, it expired, or its only call ended."""
         self._idle_ms = idle_ms
+        self._finished = finished
         self._limit = limit
         self._active: dict[str, Program] = {}
         self._idle: OrderedDict[str, Program] = OrderedDict()  # in order of ``idle_since``
@@ -97,22 +112,25 @@ class ProgramTable:
         program.active -= 1
         if program.active == 0:
             del self._active[program.id]
-            if not program.forget:
+            if program.forget:
+                self._finished(program)
+            else:
                 program.idle_since = now
                 self._idle[program.id] = program
                 self._evict(room_for=0)
 
     def end(self, program_id: str) -> None:
         """The program is over: it goes at once, or with the last of its calls that are still here."""
-        self._idle.pop(program_id, None)
-        program = self._active.get(program_id)
-        if program is not None:
-            program.forget = True
+        if (idle := self._idle.pop(program_id, None)) is not None:
+            self._finished(idle)
+        elif (active := self._active.get(program_id)) is not None:
+            active.forget = True
 
     def expire(self, now: float) -> None:
         """Forgets what has been idle for too long."""
         while self._idle and now - next(iter(self._idle.values())).idle_since >= self._idle_ms:
-            self._idle.popitem(last=False)
+            _, program = self._idle.popitem(last=False)
+            self._finished(program)
             self.expired += 1
 
     def check_integrity(self) -> None:

@@ -54,6 +54,12 @@ class LevelQueues:
             for order in reversed(orders):
                 yield calls[order]
 
+    def heads(self, count: int) -> Iterator[Call]:
+        """The first calls of each level, at most so many of each."""
+        for orders, calls in zip(self._orders, self._calls, strict=True):
+            for order in orders[:count]:
+                yield calls[order]
+
     def check_integrity(self) -> None:
         """Raises AssertionError if order, level and contents contradict one another."""
         for level, (orders, calls) in enumerate(zip(self._orders, self._calls, strict=True)):

@@ -5,11 +5,25 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DurationOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Told apart by type, so that an error speaks of what was meant.
+Bounds = Annotated[
+    Annotated[Literal["auto"], Tag("word")] | Annotated[tuple[Duration, ...], Tag("numbers")],
+    Discriminator(lambda given: "word" if isinstance(given, str) else "numbers"),
+]
 
 
 class InvalidSettings(ValueError):
@@ -20,19 +34,20 @@ class SchedulingSettings(BaseModel):
     """How the engine schedules programs. Durations are executor time in milliseconds unless the name says otherwise.
 
     The defaults fit models of some ten milliseconds a step. What matters is the top bound: at least about twice the
-    service of a usual program, or most programs end up in the last level and are served in order of arrival.
+    service of a usual program, or most programs end up in the last level and are served in order of arrival. With
+    ``auto`` it follows what programs are served (see ``levels``).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     policy: Literal["fcfs", "mlfq", "plas", "atlas"] = "plas"
     """Order of calls: by arrival, by the call's own service, by the program's summed service, by its longest path."""
-    queue_bounds_ms: tuple[Duration, ...] = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
+    queue_bounds_ms: Bounds = "auto"
     """Upper bounds of all levels but the last: K - 1 bounds make K levels. A call starts in level i if its program's
-    service s satisfies bound[i-1] <= s < bound[i]."""
+    service s satisfies bound[i-1] <= s < bound[i]. ``auto``: eight levels, at first with 1, 2, 4, ... 64 s."""
     quanta_ms: tuple[Duration, ...] | None = None
-    """Service that moves a call from each level to the next, one for each bound. Default: the width of the level.
-    The last level needs none."""
+    """Service that moves a call from each level to the next, one for each bound given. Default: the width of the
+    level. The last level needs none."""
     starvation_ratio: Duration = 4.0
     """Beta: a waiting call moves to the best level when (program wait + call wait) / (program service + call
     service) reaches it. Not a duration but a plain number. At 1 nearly every call is promoted and the order by
@@ -45,8 +60,9 @@ class SchedulingSettings(BaseModel):
     """Calls that may take the slot of a finished one between two decisions without asking for a new one."""
     max_preemptions_per_step: Annotated[int, Field(ge=0, le=1_000)] = 4
     """Most calls that give way in one decision; 0: a call keeps its slot until it ends or memory runs out."""
-    min_run_ms: DurationOrZero = 200.0
-    """Service that a resumed call gets before it may give way again, unless memory forces it out."""
+    min_run_ms: DurationOrZero | None = None
+    """Service that a resumed call gets before it may give way again, unless memory forces it out. Default: the
+    quantum of the best level, so that a call is preempted once for each such quantum that it uses, and once more."""
     program_idle_seconds: Duration = 3_600.0
     """A program without calls for this long is forgotten. Longer than the session timeout of the controllers."""
     max_programs: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
@@ -54,7 +70,9 @@ class SchedulingSettings(BaseModel):
 
     @field_validator("queue_bounds_ms")
     @classmethod
-    def _ascending(cls, bounds: tuple[float, ...]) -> tuple[float, ...]:
+    def _ascending(cls, bounds: str | tuple[float, ...]) -> str | tuple[float, ...]:
+        if isinstance(bounds, str):
+            return bounds
         if any(lower >= upper for lower, upper in itertools.pairwise(bounds)):
             raise ValueError("must ascend strictly")
         if len(bounds) > 63:
@@ -63,18 +81,16 @@ class SchedulingSettings(BaseModel):
 
     @model_validator(mode="after")
     def _one_quantum_a_bound(self) -> Self:
+        if self.quanta_ms is not None and isinstance(self.queue_bounds_ms, str):
+            raise ValueError(
+                "quanta_ms: allowed only with queue_bounds_ms; with auto they are the widths of the levels"
+            )
         if self.quanta_ms is not None and len(self.quanta_ms) != len(self.queue_bounds_ms):
             raise ValueError(
                 f"quanta_ms: {len(self.quanta_ms)} given, but there must be one for each of the "
                 f"{len(self.queue_bounds_ms)} bounds in queue_bounds_ms"
             )
         return self
-
-    @property
-    def quanta(self) -> tuple[float, ...]:
-        """The quantum of each level in milliseconds; the last is infinite."""
-        widths = tuple(upper - lower for lower, upper in itertools.pairwise((0.0, *self.queue_bounds_ms)))
-        return (*(self.quanta_ms or widths), float("inf"))
 
     @classmethod
     def parse(cls, value: str | Mapping[str, object]) -> Self:
@@ -91,7 +107,10 @@ class SchedulingSettings(BaseModel):
 
     @classmethod
     def _explain(cls, error: ErrorDetails) -> str:
-        field = ".".join(str(part) for part in ("scheduling", *error["loc"]))
+        path = (
+            part for part in error["loc"] if isinstance(part, int) or part in cls.model_fields or len(error["loc"]) == 1
+        )
+        field = ".".join(map(str, ("scheduling", *path)))
         match error["type"]:
             case "extra_forbidden":
                 return f"{field}: unknown; allowed are {', '.join(cls.model_fields)}"

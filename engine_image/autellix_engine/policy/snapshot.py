@@ -1,6 +1,5 @@
 """A bounded view of the decision core for people: plain values that serialise as JSON."""
 
-import heapq
 import itertools
 from typing import Final
 
@@ -13,26 +12,23 @@ LIMIT: Final = 50
 
 
 def snapshot(core: Core, now: float, limit: int = LIMIT) -> dict[str, object]:
-    """Settings, sizes, counts, and at most ``limit`` running calls, waiting calls and active programs.
+    """Settings, sizes, counts, and at most ``limit`` running calls, waiting calls and programs.
 
-    Waiting calls are listed from the front of the queue, running ones from those that would give way first, programs
-    from the most served.
+    Waiting calls are listed from the front of the queue, running ones from those that would give way first, and
+    programs in the order in which their first calls came. What it costs depends on ``limit``, not on their number.
     """
-    running = list(core.running())[-limit:][::-1]
     return {
         "settings": core.settings.model_dump(mode="json"),
+        "queue_bounds_ms": [round(bound, 3) for bound in core.bounds],
         "waiting_by_level": list(core.waiting_by_level()),
         "running_by_level": list(core.running_by_level()),
         "programs": len(core.programs),
         "programs_expired": core.programs.expired,
         "programs_evicted": core.programs.evicted,
         "counts": dict(core.counts),
-        "running": [_call(call, now) for call in running],
+        "running": [_call(call, now) for call in itertools.islice(core.running_reversed(), limit)],
         "waiting": [_call(call, now) for call in itertools.islice(core.waiting(), limit)],
-        "active_programs": [
-            _program(program)
-            for program in heapq.nlargest(limit, core.programs.active(), key=lambda p: (p.service_ms, p.id))
-        ],
+        "active_programs": [_program(program) for program in itertools.islice(core.programs.active(), limit)],
     }
 
 
@@ -41,6 +37,7 @@ def _call(call: Call, now: float) -> dict[str, object]:
     return {
         "key": call.key,
         "program": call.program.id,
+        "thread": call.thread,
         "level": call.level,
         "promoted": call.promoted,
         "ready": call.ready,

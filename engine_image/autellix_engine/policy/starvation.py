@@ -64,6 +64,12 @@ class StarvationWatch:
         assert first is not None
         return time, first[1]
 
+    def ratio(self, call: Call, now: float) -> float:
+        """The call's ratio of wait to service, with all of its wait though it may have been promoted."""
+        pending = now - call.waiting_since if call.waiting_since is not None else 0.0
+        served = max(self._floor_ms, self._policy.service_ms(call.program)) + call.total_service
+        return (self._policy.wait_ms(call.program) + call.total_wait + pending) / served
+
     def __len__(self) -> int:
         return sum(len(calls) for _, calls in self._calls.values())
 

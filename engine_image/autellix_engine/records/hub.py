@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from autellix_engine.records.interface import SchedulerFigures
 from autellix_engine.records.ring import Cursor, RecordRing, StreamReader
 from autellix_wire import records as wire
 
@@ -21,7 +22,7 @@ class RecordObserver(Protocol):
     def record(self, record: wire.CallRecord) -> None:
         """A call ended."""
 
-    def load(self, report: wire.LoadReport) -> None:
+    def report(self, load: wire.LoadReport, figures: SchedulerFigures) -> None:
         """The engine reported its load."""
 
 
@@ -51,7 +52,8 @@ class RecordHub:
     def announce(self, engine: str, incarnation: str) -> None:
         """A scheduler starts, with no records yet."""
         self._ring = RecordRing(incarnation, self._capacity)
-        self.load = wire.LoadReport(engine=engine, incarnation=incarnation, running=0, waiting=0)
+        if self.load.incarnation != incarnation:  # its first report may have come before
+            self.load = wire.LoadReport(engine=engine, incarnation=incarnation, running=0, waiting=0)
         self.announced.set()
         self._notify()
 
@@ -61,11 +63,11 @@ class RecordHub:
         self._observer.record(record)
         self._notify()
 
-    def update(self, load: wire.LoadReport, state: bytes) -> None:
+    def update(self, load: wire.LoadReport, state: bytes, figures: SchedulerFigures) -> None:
         """A newer load report and state dump replace the last ones."""
         self.load = load
         self.state = msgspec.Raw(state)
-        self._observer.load(load)
+        self._observer.report(load, figures)
         self._notify()
 
     def open(self, after: Cursor | None) -> StreamReader:

@@ -69,6 +69,7 @@ class Ledger:
             incarnation=publisher.incarnation,
             program=end.program,
             call=entry.call,
+            thread=end.thread,
             replica=entry.replica,
             outcome=outcome(request.status),
             service_ms=end.service_ms,

@@ -23,13 +23,13 @@ from autellix_engine.compatibility import check_version
 from autellix_engine.launcher.handover import scheduling_settings
 from autellix_engine.policy import Cadence, Call, CallState, Core, snapshot
 from autellix_engine.records.channel import make_publisher
-from autellix_engine.records.interface import RecordPublisher
+from autellix_engine.records.interface import RecordPublisher, SchedulerFigures
 from autellix_engine.scheduler.context import ContextReader
 from autellix_engine.scheduler.ledger import Ledger
 from autellix_engine.scheduler.log import logger
 from autellix_engine.scheduler.memory import MemoryForecast
 from autellix_engine.scheduler.request_queues import KvHoldingQueue, WaitingQueue
-from autellix_engine.scheduler.steps import StepClock
+from autellix_engine.scheduler.steps import DecisionTimes, StepClock
 from autellix_engine.swap.interface import host_tier
 from autellix_wire.records import LoadReport
 
@@ -63,6 +63,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         self._ledger = Ledger()
         self._steps = StepClock()
         self._host_tier = host_tier(self.connector)
+        self._decisions = DecisionTimes()
         self._unready: set[Request] = set()  # cannot run for now, for a reason that vLLM has not noticed yet
         self._taken: dict[str, Request] = {}
         self._reported_at = float("-inf")
@@ -87,6 +88,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             request.request_id,
             now=self._now(),
             program=context.program if context else None,
+            thread=context.thread if context else "",
             service_ms=context.service_ms if context else 0.0,
             path_ms=context.path_ms if context else 0.0,
             wait_ms=context.wait_ms if context else 0.0,
@@ -142,6 +144,13 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         ended: list[Request] = super().finish_requests(request_ids, finished_status)
         self._report(self._now())
         return ended
+
+    def has_requests(self) -> bool:
+        """Whether there is anything to do; vLLM asks before it goes to sleep. Ended programs are forgotten before."""
+        busy: bool = super().has_requests()
+        if not busy:
+            self._forget_ended_programs()
+        return busy
 
     def shutdown(self) -> None:
         """The engine stops."""
@@ -205,7 +214,9 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         Returns the calls that should be admitted now.
         """
         free_slots = self.max_num_active_reqs - len(self.running) - self.num_waiting_for_streaming_input
+        began = self._clock()
         plan = self.core.plan(now, free_slots, MemoryForecast(self.kv_cache_manager, self.requests).fits)
+        self._decisions.add(self._clock() - began)
         for call in plan.victims:
             request = self.requests[call.key]
             self.core.preempt(call.key, now)
@@ -284,14 +295,26 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         if busy == self._reported_busy and now - self._reported_at < REPORT_MS:
             return
         self._reported_at, self._reported_busy = now, busy
+        counts = self.core.counts
         load = LoadReport(
             engine=self.publisher.engine,
             incarnation=self.publisher.incarnation,
             running=running,
             waiting=waiting,
             waiting_by_level=self.core.waiting_by_level(),
+            tokens_in_flight=sum(request.num_tokens for request in self.running),
             kv_usage_percent=100 * self.kv_cache_manager.usage,
             dropped_records=self.publisher.dropped,
         )
+        figures = SchedulerFigures(
+            preemptions_policy=counts["preemptions_policy"],
+            preemptions_memory=counts["preemptions_memory"],
+            promotions=counts["promotions"],
+            bound_breaches=counts["bound_breaches"],
+            worst_ratio=self.core.worst_ratio(now),
+            running_by_level=self.core.running_by_level(),
+            decisions=tuple(self._decisions.counts),
+            decision_seconds=self._decisions.seconds,
+        )
         state = snapshot(self.core, now) | {"malformed_contexts": dict(self._contexts.malformed)}
-        self.publisher.report(load, state)
+        self.publisher.report(load, state, figures)

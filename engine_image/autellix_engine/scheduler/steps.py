@@ -1,7 +1,11 @@
-"""How long the executor worked on each step."""
+"""How long the executor worked on each step, and the scheduler on its decisions."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Container
+from typing import Final
+
+from autellix_engine.records.interface import DECISION_SECONDS
 
 
 class StepClock:
@@ -37,3 +41,18 @@ class StepClock:
             return 0.0
         _, calls, since = self._begun[0]
         return max(0.0, now - max(since, self._last_end)) if call in calls else 0.0
+
+
+class DecisionTimes:
+    """Counts decisions by the class of their time."""
+
+    def __init__(self) -> None:
+        self.counts: Final = [0] * (len(DECISION_SECONDS) + 1)
+        """Decisions in each class of ``DECISION_SECONDS``, and above the last."""
+        self.seconds = 0.0
+        """Time of all decisions."""
+
+    def add(self, seconds: float) -> None:
+        """A decision took this long."""
+        self.counts[bisect_left(DECISION_SECONDS, seconds)] += 1
+        self.seconds += seconds

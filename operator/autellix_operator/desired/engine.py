@@ -96,19 +96,21 @@ def scheduling_json(spec: Spec) -> str:
     scheduling = spec.scheduling
     settings: dict[str, Any] = {
         "policy": scheduling.policy.lower(),
-        "queue_bounds_ms": scheduling.queue_bounds_milliseconds,
         "starvation_ratio": scheduling.starvation_ratio_percent / 100,
         "starvation_floor_ms": scheduling.starvation_floor_milliseconds,
         "steps_per_decision": scheduling.steps_per_decision,
         "spare_calls": scheduling.spare_calls,
         "max_preemptions_per_step": scheduling.max_preemptions_per_step,
-        "min_run_ms": scheduling.minimum_run_milliseconds,
         # An engine that forgot a program before the controllers do would take it for a new one.
         "program_idle_seconds": scheduling.program_idle_seconds or spec.controller.session_timeout_seconds,
         "max_programs": scheduling.max_programs,
     }
-    if scheduling.quanta_milliseconds is not None:
-        settings["quanta_ms"] = scheduling.quanta_milliseconds
+    given = {
+        "queue_bounds_ms": scheduling.queue_bounds_milliseconds,
+        "quanta_ms": scheduling.quanta_milliseconds,
+        "min_run_ms": scheduling.minimum_run_milliseconds,
+    }
+    settings |= {name: value for name, value in given.items() if value is not None}
     return json.dumps(settings, separators=(",", ":"))
 
 

@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Spec, str]] = {
         scheduling(queueBoundsMilliseconds=[1], quantaMilliseconds=[1, 1]),
         "spec.scheduling",
     ),
-    "fewer quanta than the default bounds": (scheduling(quantaMilliseconds=[1]), "spec.scheduling"),
+    "quanta without bounds": (scheduling(quantaMilliseconds=[1]), "spec.scheduling"),
     "no ratio": (scheduling(starvationRatioPercent=0), "spec.scheduling.starvationRatioPercent"),
     "no floor": (scheduling(starvationFloorMilliseconds=0), "spec.scheduling.starvationFloorMilliseconds"),
     "no steps": (scheduling(stepsPerDecision=0), "spec.scheduling.stepsPerDecision"),

@@ -9,7 +9,8 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine.core import EngineCore
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core import EngineCore, EngineCoreProc
 from vllm.v1.request import Request, RequestStatus
 
 from support.model_free import make_request, make_scheduler, vllm_config
@@ -23,6 +24,8 @@ from support.model_free import make_request, make_scheduler, vllm_config
         (AsyncScheduler, "update_from_output", ["self", "scheduler_output", "model_runner_output"]),
         (AsyncScheduler, "finish_requests", ["self", "request_ids", "finished_status"]),
         (AsyncScheduler, "shutdown", ["self"]),
+        (AsyncScheduler, "has_requests", ["self"]),
+        (AsyncLLM, "is_paused", ["self"]),
         (AsyncScheduler, "get_request_counts", ["self"]),
         (AsyncScheduler, "_enqueue_waiting_request", ["self", "request"]),
         (AsyncScheduler, "_preempt_request", ["self", "request", "timestamp", "drop_stale_output"]),
@@ -121,6 +124,9 @@ def test_the_base_does_what_ours_builds_on() -> None:
     assert "self.running" not in preempt, "the caller removes it from the running ones"
     assert "self._free_request(" in inspect.getsource(Scheduler.update_from_output)
     assert "self._free_request(" in inspect.getsource(Scheduler.finish_requests)
+    assert "self.scheduler.has_requests()" in inspect.getsource(EngineCoreProc.has_work), "asked before it sleeps"
+    asleep = inspect.getsource(EngineCoreProc._process_input_queue)
+    assert "while not self.has_work()" in asleep, "and again after whatever woke it"
     aborts_first = inspect.getsource(EngineCore.step)
     assert aborts_first.index("_process_aborts_queue") < aborts_first.index("update_from_output")
 

@@ -23,8 +23,8 @@ from support.scheduler_bench import MakeBench
 LEVELS = {"queue_bounds_ms": [100, 1_000], "min_run_ms": 0}
 
 
-def program(name: str, call: str | None = None, **figures: float) -> ProgramContext:
-    return ProgramContext(program=name, call=call or f"call of {name}", replica="controller-0", **figures)
+def program(name: str, call: str | None = None, **fields: Any) -> ProgramContext:
+    return ProgramContext(program=name, call=call or f"call of {name}", replica="controller-0", **fields)
 
 
 def long(name: str, output: int = 60, **kwargs: Any) -> Request:
@@ -207,6 +207,24 @@ def test_between_decisions_free_slots_are_filled_but_nobody_gives_way(make: Make
     bench.core.end("sentinel", 0)
     bench.run()
     assert bench.driver.finished.keys() == {"a", "b"}
+
+
+def test_spare_calls_take_freed_slots_without_a_decision_and_the_next_slot_asks_for_one(
+    make: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(slots=2, scheduling=LEVELS | {"steps_per_decision": 1_000, "spare_calls": 2})
+    bench.add(*(short(f"{i}", output=3 + i) for i in range(6)))
+    decisions: list[int] = []
+    plan = bench.core.plan
+
+    def counted(*args: Any) -> Any:
+        decisions.append(len(bench.publisher.records))
+        return plan(*args)
+
+    monkeypatch.setattr(bench.core, "plan", counted)
+    bench.run()
+    assert decisions[:2] == [0, 3], "the first, and one after two calls whose slots were refilled without"
+    assert all(len(ran) == 2 for ran in bench.driver.ran[:7]), "no slot stood empty"
 
 
 def test_an_arrival_is_decided_on_at_once_even_with_a_long_period(make: MakeBench) -> None:
@@ -559,13 +577,13 @@ def test_a_call_that_fails_is_reported_as_failed(make: MakeBench) -> None:
 
 def test_a_record_tells_what_the_call_cost(make: MakeBench) -> None:
     bench = make(slots=1, step_ms=10.0, scheduling=LEVELS)
-    context = program("p", "c1", service_ms=5_000.0, path_ms=3_000.0, wait_ms=70.0)
+    context = program("p", "c1", thread="t", service_ms=5_000.0, path_ms=3_000.0, wait_ms=70.0)
     bench.add(make_request("a", prompt=40, output=6, context=context))
     bench.steps(3)
     bench.add(short(output=2))
     bench.run()
     record = bench.publisher.of("c1")
-    assert (record.engine, record.incarnation, record.seq) == ("engine-0", "first", 2)
+    assert (record.engine, record.incarnation, record.seq, record.thread) == ("engine-0", "first", 2, "t")
     assert (record.program, record.replica, record.outcome, record.level) == ("p", "controller-0", "finished", 2)
     assert record.service_ms == pytest.approx(60)
     assert record.wait_ms == pytest.approx(20)
@@ -624,6 +642,7 @@ def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_
     assert [(load.running, load.waiting) for load, _ in bench.publisher.reports] == [(1, 1)]
     load, state = bench.publisher.reports[0]
     assert load.waiting_by_level == (0, 0, 1)
+    assert load.tokens_in_flight == 40
     assert 0 < load.kv_usage_percent < 100
     assert state["settings"]["policy"] == "plas"
     bench.steps(48)
@@ -632,6 +651,35 @@ def test_load_is_reported_when_the_engine_becomes_busy_or_idle_and_else_twice_a_
     assert len(bench.publisher.reports) == 2
     bench.run()
     assert bench.publisher.reports[-1][0].running == 0
+
+
+def test_reports_carry_the_figures_of_the_scheduler(make: MakeBench) -> None:
+    bench = make(slots=1, scheduling=LEVELS | {"starvation_ratio": 2, "starvation_floor_ms": 40})
+    bench.add(long("a"))
+    bench.steps(3)
+    bench.add(short(output=8))  # in the place of a
+    bench.steps(1)
+    bench.add(make_request("old", output=1, context=program("old", service_ms=200.0, wait_ms=360.0)))
+    bench.run()
+    figures = bench.publisher.figures
+    assert (figures.preemptions_policy, figures.preemptions_memory, figures.promotions) == (1, 0, 1)
+    assert figures.bound_breaches == 0
+    assert sum(figures.decisions) > 10
+    bench.add(long("b", output=200), long("c"))
+    bench.steps(60)
+    figures = bench.publisher.figures
+    assert figures.running_by_level == (0, 0, 1)
+    assert figures.worst_ratio > 0.05  # c has waited for half a second, its program was served for five
+
+
+def test_an_idle_engine_forgets_ended_programs_when_it_is_asked_whether_it_has_work(make: MakeBench) -> None:
+    """vLLM asks before it goes to sleep, and whenever it is woken."""
+    bench = make(scheduling=LEVELS)
+    bench.add(short("p"))
+    bench.run()
+    bench.publisher.ended = ["p"]
+    assert not bench.scheduler.has_requests()
+    assert bench.core.programs.get("p") is None
 
 
 def test_shutting_down_closes_the_channel(make: MakeBench) -> None:

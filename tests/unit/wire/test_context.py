@@ -8,7 +8,7 @@ IDS = {"autellix_program": "p", "autellix_call": "c"}
 
 
 def test_what_is_sent_arrives() -> None:
-    context = ProgramContext(program="p", call="c", replica="r", service_ms=1.5, path_ms=1.0, wait_ms=0.25)
+    context = ProgramContext(program="p", call="c", thread="t", replica="r", service_ms=1.5, path_ms=1.0, wait_ms=0.25)
     assert ProgramContext.from_xargs(context.to_xargs()) == context
     assert ProgramContext.from_xargs({"other": 1}) is None
 

@@ -4,6 +4,7 @@ from autellix_controller.engines.accounting import Accounting, ForeignRecords
 from autellix_controller.table.memory import MemoryTable
 from autellix_wire.context import ProgramContext
 from autellix_wire.records import CallRecord, ProgramTotals
+from support.call_records import call_record
 
 
 class Table(MemoryTable):
@@ -16,18 +17,11 @@ class Table(MemoryTable):
 
 
 def record(replica: str, service_ms: float = 10.0, program: str = "p") -> CallRecord:
-    return CallRecord(
-        seq=1,
-        engine="e",
-        incarnation="i",
+    return call_record(
         program=program,
-        call="c",
         replica=replica,
-        outcome="finished",
         service_ms=service_ms,
-        wait_ms=0,
         path_ms=service_ms,
-        program_wait_ms=0,
         totals=ProgramTotals(service_ms=service_ms, calls=1),
     )
 

@@ -17,7 +17,7 @@ from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_controller.gateway.upstream import new_session
 from autellix_controller.table.memory import MemoryTable
-from autellix_wire.records import CallRecord, ProgramTotals
+from support.call_records import call_record
 from support.fake_engine import FakeEngine, fake_engine
 from support.running_controller import eventually
 
@@ -70,21 +70,7 @@ async def test_an_engine_that_drains_gets_nothing_new_but_its_last_records_count
         await eventually(lambda: fleet.known and engine.cursors != [], "it is followed")
         discovery.publish([at(engine, accepts=False)])
         assert fleet.views("tiny", 0.0) == ()
-        await engine.publish(
-            CallRecord(
-                seq=1,
-                engine=engine.name,
-                incarnation="one",
-                program="p",
-                call="c",
-                outcome="finished",
-                service_ms=5,
-                wait_ms=0,
-                path_ms=5,
-                program_wait_ms=0,
-                totals=ProgramTotals(service_ms=5, calls=1),
-            )
-        )
+        await engine.publish(call_record(engine=engine.name, incarnation="one"))
         await eventually(lambda: table.get("p").calls == 1, "the record was applied")  # type: ignore[union-attr]
 
 

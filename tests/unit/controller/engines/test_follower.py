@@ -6,27 +6,12 @@ import pytest
 from autellix_controller.background import Backoff
 from autellix_controller.engines.follower import Follower, StreamBroken
 from autellix_wire import records
-from autellix_wire.records import CallRecord, Gap, Hello, LoadReport, Message, ProgramTotals
+from autellix_wire.records import CallRecord, Gap, Hello, LoadReport, Message
+from support.call_records import call_record
 
 
 def hello(incarnation: str = "one") -> Hello:
     return Hello(engine="e", incarnation=incarnation, policy="plas", next_seq=1)
-
-
-def record(seq: int, incarnation: str = "one") -> CallRecord:
-    return CallRecord(
-        seq=seq,
-        engine="e",
-        incarnation=incarnation,
-        program="p",
-        call=f"c{seq}",
-        outcome="finished",
-        service_ms=1,
-        wait_ms=0,
-        path_ms=1,
-        program_wait_ms=0,
-        totals=ProgramTotals(service_ms=float(seq)),
-    )
 
 
 class Source:
@@ -59,7 +44,7 @@ def follower(source: Source, sink: Sink) -> Follower:
 
 
 async def test_it_resumes_after_the_last_record_it_has_seen() -> None:
-    source, sink = Source([hello(), record(1), record(2)], [hello(), record(3)], [hello()]), Sink()
+    source, sink = Source([hello(), call_record(1), call_record(2)], [hello(), call_record(3)], [hello()]), Sink()
     reader = follower(source, sink)
     for _ in range(3):
         await reader.read_once()
@@ -69,7 +54,9 @@ async def test_it_resumes_after_the_last_record_it_has_seen() -> None:
 
 async def test_a_restarted_engine_is_read_from_its_start() -> None:
     restart = Gap(reason="restart", first=3, last=3)
-    source = Source([hello(), record(7)], [hello("two"), restart, record(1, "two")], [hello("two")])
+    source = Source(
+        [hello(), call_record(7)], [hello("two"), restart, call_record(1, incarnation="two")], [hello("two")]
+    )
     reader = follower(source, sink := Sink())
     for _ in range(3):
         await reader.read_once()
@@ -83,7 +70,7 @@ async def test_load_reports_pass() -> None:
     assert sink.seen == [4]
 
 
-@pytest.mark.parametrize("lines", [[b"garbage"], [b'{"type":"unknown"}'], [record(1)], [hello(), b"\xff"]])
+@pytest.mark.parametrize("lines", [[b"garbage"], [b'{"type":"unknown"}'], [call_record(1)], [hello(), b"\xff"]])
 async def test_what_is_not_in_the_contract_breaks_the_stream(lines: list[Message | bytes]) -> None:
     with pytest.raises(StreamBroken):
         await follower(Source(lines), Sink()).read_once()

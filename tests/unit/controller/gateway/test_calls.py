@@ -121,6 +121,18 @@ async def test_each_call_brings_the_service_of_those_before_it() -> None:
         assert alone["autellix_service_ms"] == 0
 
 
+async def test_an_engine_is_told_the_thread_of_a_call() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        for headers in (
+            {"x-autellix-session": "s1", "x-autellix-thread": "branch-2"},
+            {"x-autellix-thread": "lone"},
+            {},
+        ):
+            async with replica.http.post("/v1/chat/completions", json=replica.call(), headers=headers) as response:
+                assert response.status == 200
+        assert [call.xargs["autellix_thread"] for call in engine.calls] == ["branch-2", "lone", ""]
+
+
 async def test_a_stock_engine_gets_no_context_and_its_calls_are_charged_by_time() -> None:
     async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
         await asyncio.sleep(0.05)

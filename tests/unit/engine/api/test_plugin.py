@@ -25,8 +25,12 @@ def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def engine_client(settings: SchedulingSettings | None = None) -> SimpleNamespace:
+    async def is_paused() -> bool:
+        return False
+
     return SimpleNamespace(
-        vllm_config=SimpleNamespace(additional_config=handover.additional_config(settings or SchedulingSettings()))
+        is_paused=is_paused,
+        vllm_config=SimpleNamespace(additional_config=handover.additional_config(settings or SchedulingSettings())),
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -15,7 +16,9 @@ from autellix_engine.api.metrics import EngineMetrics
 from autellix_engine.api.routes import EngineApi, router
 from autellix_engine.records.channel import SchedulerUnreachable
 from autellix_engine.records.hub import RecordHub
+from autellix_engine.records.interface import DECISION_SECONDS, SchedulerFigures
 from autellix_wire import records as wire
+from support.call_records import call_record
 
 
 class Engine:
@@ -38,35 +41,30 @@ class Engine:
             raise SchedulerUnreachable("The scheduler takes no commands at the moment.")
         self.ended.append(program)
 
-    def add(self, seq: int, level: int = 0, outcome: wire.Outcome = "finished", preemptions: int = 0) -> None:
-        record = wire.CallRecord(
-            seq=seq,
+    def add(self, seq: int, level: int = 0, outcome: wire.Outcome = "finished") -> None:
+        record = call_record(
+            seq,
             engine="engine-0",
             incarnation="abc",
-            program="p",
-            call=f"c{seq}",
             outcome=outcome,
             service_ms=1500.0,
             wait_ms=20.0,
-            preemptions=preemptions,
             level=level,
-            path_ms=1.0,
-            program_wait_ms=0.0,
-            totals=wire.ProgramTotals(),
         )
         self.hub.add(record, wire.encode(record))
 
-    def load(self, running: int, waiting_by_level: tuple[int, ...], dropped: int = 0) -> None:
+    def load(self, running: int, waiting_by_level: tuple[int, ...], dropped: int = 0, **figures: Any) -> None:
         report = wire.LoadReport(
             engine="engine-0",
             incarnation="abc",
             running=running,
             waiting=sum(waiting_by_level),
             waiting_by_level=waiting_by_level,
+            tokens_in_flight=77,
             kv_usage_percent=12.5,
             dropped_records=dropped,
         )
-        self.hub.update(report, b'{"programs":[]}')
+        self.hub.update(report, b'{"programs":[]}', SchedulerFigures(**figures))
 
     def stream(self, after: str | None = None) -> list[wire.Message]:
         response = self.client.get(wire.RECORDS_PATH, params={} if after is None else {"after": after})
@@ -147,20 +145,47 @@ def test_an_impossible_program_is_a_400(engine: Engine, program: str) -> None:
     assert engine.ended == []
 
 
-def test_metrics_count_ends_and_show_the_load(engine: Engine) -> None:
-    engine.add(1, level=2, preemptions=3)
+def test_metrics_count_ends_by_outcome_and_level(engine: Engine) -> None:
+    engine.add(1, level=2)
     engine.add(2, level=2, outcome="aborted")
-    engine.load(4, (1, 2), dropped=5)
     value = engine.registry.get_sample_value
     assert value("autellix_engine_calls_total", {"outcome": "finished", "level": "2"}) == 1
     assert value("autellix_engine_calls_total", {"outcome": "aborted", "level": "2"}) == 1
     assert value("autellix_engine_call_service_seconds_sum", {"level": "2"}) == 3.0
     assert value("autellix_engine_call_wait_seconds_count", {"level": "2"}) == 2
-    assert value("autellix_engine_preemptions_total") == 3
-    assert value("autellix_engine_running_calls") == 4
+
+
+def test_metrics_show_what_the_scheduler_reported_last(engine: Engine) -> None:
+    decisions = (1, 0, 3, *(0,) * (len(DECISION_SECONDS) - 3), 2)
+    for preemptions in (3, 7):  # a count since the start, not since the last report
+        engine.load(
+            4,
+            (1, 2),
+            dropped=5,
+            preemptions_policy=preemptions,
+            preemptions_memory=1,
+            promotions=6,
+            bound_breaches=8,
+            worst_ratio=3.5,
+            running_by_level=(4, 0),
+            decisions=decisions,
+            decision_seconds=0.25,
+        )
+    value = engine.registry.get_sample_value
+    assert value("autellix_engine_preemptions_total", {"reason": "policy"}) == 7
+    assert value("autellix_engine_preemptions_total", {"reason": "memory"}) == 1
+    assert value("autellix_engine_promotions_total") == 6
+    assert value("autellix_engine_bound_breaches_total") == 8
+    assert value("autellix_engine_worst_wait_ratio") == 3.5
+    assert value("autellix_engine_running_calls", {"level": "0"}) == 4
     assert value("autellix_engine_waiting_calls", {"level": "1"}) == 2
+    assert value("autellix_engine_tokens_in_flight") == 77
     assert value("autellix_engine_kv_usage_ratio") == 0.125
-    assert value("autellix_engine_dropped_records") == 5
+    assert value("autellix_engine_dropped_records_total") == 5
+    assert value("autellix_engine_decision_seconds_bucket", {"le": "2.5e-05"}) == 1
+    assert value("autellix_engine_decision_seconds_bucket", {"le": "5e-05"}) == 4
+    assert value("autellix_engine_decision_seconds_count") == 6
+    assert value("autellix_engine_decision_seconds_sum") == 0.25
 
 
 async def test_a_record_is_sent_at_once_to_every_reader_and_streams_end_when_the_server_stops() -> None:

@@ -234,7 +234,7 @@ def test_promotion_resets_the_ratio_but_not_the_accounting() -> None:
     core.preempt("a", 13)
     core.plan(13 + 2 * (15 + 8) - 5, free_slots=0)
     call = core.call("a")
-    assert (call.promotions, call.wait, call.service, call.quantum_used) == (1, 0, 0, 0)
+    assert (call.promotions, call.wait, call.service, call.quantum_end) == (1, 0, 0, 8 + 10)
     assert (call.total_wait, call.total_service) == (46, 8)
     core.start("a", 60)
     core.charge(["a"], 2)
@@ -284,6 +284,43 @@ def test_a_call_that_is_not_ready_neither_waits_nor_starves() -> None:
     core.set_ready("a", True, now=1_000)
     core.start("a", 1_003)
     assert core.end("a", 1_010).wait_ms == 3
+
+
+@pytest.mark.parametrize(("waited", "breaches"), [(13, 0), (13.1, 1)])
+def test_a_promoted_call_that_waits_longer_than_its_bound_is_counted(waited: float, breaches: int) -> None:
+    core = make(max_preemptions_per_step=1)
+    arrive_running(core, "holder")
+    core.charge(["holder"], 1)  # the longest step
+    core.arrive("a", now=0, program="a", service_ms=15)
+    core.plan(30, free_slots=0)  # bound: a decision, a turn of 10, its last step, the handover of one slot
+    assert core.call("a").promotions == 1
+    core.preempt("holder", 30)
+    core.start("a", 30 + waited)
+    assert core.counts["bound_breaches"] == breaches
+    core.preempt("a", 50)
+    core.start("a", 1_000)
+    assert core.counts["bound_breaches"] == breaches, "a wait without a promotion has no such bound"
+
+
+def test_the_worst_ratio_is_that_of_the_call_that_starves_most() -> None:
+    core = make()
+    assert core.worst_ratio(0) == 0
+    core.arrive("a", now=0, program="a", service_ms=15, wait_ms=3)
+    core.arrive("b", now=0, program="b")  # served less than the floor of 5
+    core.arrive("loading", now=0, program="c", wait_ms=1_000, ready=False)
+    assert core.worst_ratio(6) == pytest.approx(6 / 5)
+    core.start("b", 6)
+    assert core.worst_ratio(6) == pytest.approx(9 / 15)
+    core.plan(1_000, free_slots=0)
+    assert core.call("a").promotions == 1
+    assert core.worst_ratio(1_002) == pytest.approx(1_005 / 15), "a promotion ends no wait"
+
+
+def test_the_worst_ratio_is_found_at_the_head_of_every_level_and_costs_no_look_at_all_calls() -> None:
+    core = make(starvation_ratio=1e9)
+    for i in range(1_000):
+        core.arrive(f"{i}", now=i, program=f"{i}", service_ms=(i % 4) * 14)
+    assert core.worst_ratio(2_000) == pytest.approx(2_000 / 5)
 
 
 # ---- batch and preemption
@@ -469,4 +506,5 @@ def test_a_snapshot_is_bounded_and_serialisable() -> None:
     assert [len(seen[name]) for name in ("running", "waiting", "active_programs")] == [10, 10, 10]
     assert (sum(seen["waiting_by_level"]), sum(seen["running_by_level"])) == (200, 200)
     assert seen["waiting"][0]["wait_ms"] == 5
-    assert seen["active_programs"][0]["id"] == "r199"
+    assert seen["active_programs"][0]["id"] == "w0"
+    assert seen["running"][0]["key"] == "r199"

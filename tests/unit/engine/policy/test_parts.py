@@ -12,7 +12,18 @@ from autellix_engine.policy.queues import LevelQueues
 
 
 def _call(level: int, order: int) -> Call:
-    return Call(key=f"{level}/{order}", program=Program("p"), path_before=0, wait_before=0, level=level, order=order)
+    return Call(
+        key=f"{level}/{order}",
+        program=Program("p"),
+        thread="",
+        path_before=0,
+        wait_before=0,
+        level=level,
+        quanta=(1,) * 3,
+        quantum_end=1,
+        order=order,
+        min_run=0,
+    )
 
 
 def test_queues_iterate_by_level_then_order_and_backwards() -> None:
@@ -24,6 +35,7 @@ def test_queues_iterate_by_level_then_order_and_backwards() -> None:
     assert list(queues) == calls
     assert list(reversed(queues)) == calls[::-1]
     assert queues.sizes() == (4, 4, 4)
+    assert list(queues.heads(2)) == [call for call in calls if call.order < 2]
     queues.check_integrity()
     for call in shuffled:
         assert call in queues

@@ -3,12 +3,15 @@ import json
 import pytest
 
 from autellix_engine.policy import POLICIES, InvalidSettings, SchedulingSettings
+from autellix_engine.policy.levels import level_source
 
 
-def test_defaults_are_eight_levels_as_wide_as_their_quanta() -> None:
+def test_defaults_are_eight_levels_as_wide_as_their_quanta_that_follow_the_programs() -> None:
     settings = SchedulingSettings.parse("{}")
-    assert list(settings.queue_bounds_ms) == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000]
-    assert list(settings.quanta) == [1_000, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, float("inf")]
+    assert settings.model_dump()["queue_bounds_ms"] == "auto"
+    levels = level_source(settings, POLICIES[settings.policy]).now
+    assert list(levels.bounds) == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000]
+    assert list(levels.quanta) == [1_000, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, float("inf")]
     assert settings.policy == "plas"
     assert settings.starvation_ratio >= 4
     assert settings.steps_per_decision == 1
@@ -37,8 +40,10 @@ def test_settings_survive_the_way_through_json() -> None:
         ({"queue_bounds_ms": [0, 1]}, "scheduling.queue_bounds_ms.0", "greater than 0"),
         ({"queue_bounds_ms": list(range(1, 65))}, "scheduling.queue_bounds_ms", "at most 63"),
         ({"queue_bounds_ms": 3}, "scheduling.queue_bounds_ms", "array"),
-        ({"quanta_ms": [1, 2]}, "quanta_ms", "one for each of the 7 bounds"),
-        ({"quanta_ms": [1, 2, 3, 4, 5, 6, -7]}, "scheduling.quanta_ms.6", "greater than 0"),
+        ({"queue_bounds_ms": "automatic"}, "scheduling.queue_bounds_ms", "'auto'"),
+        ({"queue_bounds_ms": [1, 2, 3], "quanta_ms": [1, 2]}, "quanta_ms", "one for each of the 3 bounds"),
+        ({"queue_bounds_ms": "auto", "quanta_ms": [1, 2]}, "quanta_ms", "only with queue_bounds_ms"),
+        ({"queue_bounds_ms": [1, 2], "quanta_ms": [1, -7]}, "scheduling.quanta_ms.1", "greater than 0"),
         ({"starvation_ratio": 0}, "scheduling.starvation_ratio", "greater than 0"),
         ({"starvation_ratio": "4"}, "scheduling.starvation_ratio", "number"),
         ({"starvation_ratio": True}, "scheduling.starvation_ratio", "number"),

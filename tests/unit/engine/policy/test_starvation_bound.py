@@ -24,6 +24,7 @@ class Watched:
     def bound(self) -> float:
         """Its longest possible length in ms."""
         settings, program, policy = self._core.settings, self._call.program, self._core.policy
+        assert settings.min_run_ms is not None
         decision = settings.steps_per_decision * STEP
         until_promotion = (
             settings.starvation_ratio
@@ -31,7 +32,7 @@ class Watched:
             - policy.wait_ms(program)
             - self._own_wait
         )
-        turn = max(settings.quanta[0], settings.min_run_ms) + STEP
+        turn = max(self._call.quanta[0], settings.min_run_ms) + STEP
         handover = ceil(self._slots / settings.max_preemptions_per_step) * decision
         turns = self.promoted_before // self._slots + 1
         return max(0.0, until_promotion) + decision + turns * (turn + handover)
@@ -113,6 +114,7 @@ def test_no_call_waits_longer_than_the_bound(
         core, slots, long_calls=long_calls, fresh_length=fresh_length, fresh_every=fresh_every, duration=500
     )
     assert broken == 0
+    assert core.counts["bound_breaches"] == 0
 
 
 def full_load(core: Core) -> tuple[int, float]:
@@ -126,6 +128,7 @@ def test_the_bound_is_met_where_it_bites() -> None:
     assert broken == 0
     assert worst > 0.9  # not met by being far off
     assert core.counts["promotions"] > 0
+    assert core.counts["bound_breaches"] == 0
     assert all(f"long{i}" not in core for i in range(3)), "the long calls ended in spite of the stream"
 
 

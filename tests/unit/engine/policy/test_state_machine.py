@@ -36,16 +36,18 @@ class CoreMachine(RuleBasedStateMachine):
 
     @initialize(
         max_preemptions=st.integers(0, 3),
-        min_run=st.sampled_from([0, 5, 12]),
+        min_run=st.sampled_from([None, 0, 5, 12]),
         ratio=st.sampled_from([1, 2, 1_000]),
         max_programs=st.sampled_from([1, 2, 100]),
     )
-    def begin(self, max_preemptions: int, min_run: int, ratio: int, max_programs: int) -> None:
+    def begin(self, max_preemptions: int, min_run: int | None, ratio: int, max_programs: int) -> None:
+        self.quantum = 8
+        self.min_run = self.quantum if min_run is None else min_run
         self.core = Core(
             SchedulingSettings.parse(
                 {
                     "policy": self.policy,
-                    "queue_bounds_ms": [8, 16, 48],
+                    "queue_bounds_ms": [self.quantum, 16, 48],
                     "starvation_ratio": ratio,
                     "starvation_floor_ms": 4,
                     "max_preemptions_per_step": max_preemptions,
@@ -213,10 +215,10 @@ class CoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def preemptions_are_paid_for_by_service(self) -> None:
-        min_run = self.core.settings.min_run_ms
+        """By default at most once for each quantum of the best level that was used, and once more."""
         for expected in self.calls.values():
-            if min_run > 0:
-                assert expected.policy_preemptions <= 1 + expected.service // min_run
+            if self.min_run > 0:
+                assert expected.policy_preemptions <= 1 + expected.service // self.min_run
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))

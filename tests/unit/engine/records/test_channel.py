@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -22,9 +22,10 @@ from autellix_engine.records.channel import (
     make_publisher,
 )
 from autellix_engine.records.hub import RecordHub
-from autellix_engine.records.interface import RecordPublisher
+from autellix_engine.records.interface import RecordPublisher, SchedulerFigures
 from autellix_engine.records.ring import Cursor
 from autellix_wire import records as wire
+from support.call_records import call_record
 
 
 class Seen:
@@ -37,25 +38,13 @@ class Seen:
     def record(self, record: wire.CallRecord) -> None:
         self.records.append(record)
 
-    def load(self, report: wire.LoadReport) -> None:
-        self.loads.append(report)
+    def report(self, load: wire.LoadReport, figures: SchedulerFigures) -> None:
+        self.loads.append(load)
+        self.figures = figures
 
 
 def record(publisher: RecordPublisher) -> wire.CallRecord:
-    seq = publisher.next_seq()
-    return wire.CallRecord(
-        seq=seq,
-        engine=publisher.engine,
-        incarnation=publisher.incarnation,
-        program="p",
-        call=f"c{seq}",
-        outcome="finished",
-        service_ms=1.0,
-        wait_ms=0.0,
-        path_ms=1.0,
-        program_wait_ms=0.0,
-        totals=wire.ProgramTotals(service_ms=1.0, calls=seq),
-    )
+    return call_record(publisher.next_seq(), engine=publisher.engine, incarnation=publisher.incarnation)
 
 
 def load(publisher: RecordPublisher, running: int) -> wire.LoadReport:
@@ -64,9 +53,15 @@ def load(publisher: RecordPublisher, running: int) -> wire.LoadReport:
     )
 
 
+async def nothing() -> None:
+    """Wakes nobody."""
+
+
 @asynccontextmanager
-async def receiving(path: Path, hub: RecordHub) -> AsyncIterator[ChannelReceiver]:
-    receiver = ChannelReceiver(str(path), hub)
+async def receiving(
+    path: Path, hub: RecordHub, wake: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[ChannelReceiver]:
+    receiver = ChannelReceiver(str(path), hub, wake or nothing)
     task = asyncio.create_task(receiver.run())
     try:
         yield receiver
@@ -86,6 +81,13 @@ async def until_seq(hub: RecordHub, seq: int) -> None:
     await stream.aclose()  # type: ignore[attr-defined]
 
 
+async def until_load(hub: RecordHub, running: int) -> None:
+    """Returns as soon as the newest load report says that so many calls run."""
+    async with asyncio.timeout(30):
+        while hub.load.running != running:
+            await asyncio.sleep(0.001)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "records.sock"
@@ -96,15 +98,17 @@ async def test_records_loads_and_the_state_arrive_in_order(path: Path) -> None:
     hub = RecordHub("plas", seen)
     publisher = ChannelPublisher(str(path), "engine-0", "abc")
     records = [record(publisher) for _ in range(3)]
-    publisher.report(load(publisher, 2), {"programs": 1})
+    figures = SchedulerFigures(promotions=3)
+    publisher.report(load(publisher, 2), {"programs": 1}, figures)
     for each in records:
         publisher.publish(each)
     async with receiving(path, hub):  # the scheduler's process is the first of the two
         await hub.announced.wait()
         await until_seq(hub, 3)
+        await until_load(hub, 2)
     publisher.close()
     assert seen.records == records
-    assert seen.loads == [load(publisher, 2)]
+    assert (seen.loads, seen.figures) == ([load(publisher, 2)], figures)
     assert bytes(hub.state) == b'{"programs":1}'
     assert (hub.ring.incarnation, hub.load.engine, hub.load.running) == ("abc", "engine-0", 2)
 
@@ -126,6 +130,52 @@ async def test_ended_programs_reach_the_scheduler_once(path: Path) -> None:
     publisher.close()
 
 
+async def test_a_sleeping_scheduler_is_woken_until_it_has_taken_what_was_sent(path: Path) -> None:
+    """It asks for ended programs only when it is woken, and the first time there is nothing yet."""
+    publisher = ChannelPublisher(str(path), "e", "i")
+    taken: list[str] = []
+    wakes = 0
+
+    async def wake() -> None:
+        nonlocal wakes
+        wakes += 1
+        if wakes > 1:
+            taken.extend(publisher.ended_programs())
+
+    async with receiving(path, RecordHub("plas", Seen()), wake) as receiver:
+        await receiver.end_program("a")
+        async with asyncio.timeout(30):
+            while not taken:
+                await asyncio.sleep(0.001)
+        woken = wakes
+        await asyncio.sleep(3 * channel.WAKE_SECONDS)
+        assert wakes <= woken + 1, "once it has taken it, it may sleep"
+        await receiver.end_program("b")
+        async with asyncio.timeout(30):
+            while len(taken) < 2:
+                await asyncio.sleep(0.001)
+    publisher.close()
+    assert taken == ["a", "b"]
+
+
+async def test_a_scheduler_that_cannot_be_woken_is_no_harm_to_the_stream(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def wake() -> None:
+        raise RuntimeError("shutting down")
+
+    publisher = ChannelPublisher(str(path), "e", "i")
+    hub = RecordHub("plas", Seen())
+    async with receiving(path, hub, wake) as receiver:
+        await receiver.end_program("a")
+        async with asyncio.timeout(30):
+            while "shutting down" not in caplog.text:
+                await asyncio.sleep(0.001)
+        publisher.publish(record(publisher))
+        await until_seq(hub, 1)
+    publisher.close()
+
+
 async def test_a_command_without_a_scheduler_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "COMMAND_SECONDS", 0.05)
     async with receiving(path, RecordHub("plas", Seen())) as receiver:
@@ -138,7 +188,7 @@ async def test_a_full_queue_drops_counts_and_never_waits(path: Path) -> None:
     started = time.perf_counter()
     for _ in range(1000):
         publisher.publish(record(publisher))
-    publisher.report(load(publisher, 1), {})
+    publisher.report(load(publisher, 1), {}, SchedulerFigures())
     assert time.perf_counter() - started < 1.0
     assert publisher.dropped == 1000 - 9  # the announcement has one of the ten places
 
@@ -153,6 +203,22 @@ async def test_a_full_queue_drops_counts_and_never_waits(path: Path) -> None:
     assert [message for message in messages if isinstance(message, wire.Gap)] == [
         wire.Gap(reason="dropped", first=10, last=1000)
     ]
+
+
+async def test_the_newest_load_report_arrives_however_full_the_queue_of_records_was(path: Path) -> None:
+    """An engine that has run empty says so once: nobody would repeat it."""
+    publisher = ChannelPublisher(str(path), "e", "i", queue_messages=10)
+    for running in (3, 2, 1, 0):
+        for _ in range(100):
+            publisher.publish(record(publisher))
+        publisher.report(load(publisher, running), {"running": running}, SchedulerFigures())
+    assert publisher.dropped > 0
+    hub = RecordHub("plas", Seen())
+    hub.load = load(publisher, 9)
+    async with receiving(path, hub):
+        await until_load(hub, 0)
+    publisher.close()
+    assert bytes(hub.state) == b'{"running":0}'
 
 
 async def test_a_hundred_thousand_records_pass_or_are_counted_as_dropped(path: Path) -> None:
@@ -217,6 +283,7 @@ async def test_messages_that_make_no_sense_are_logged_and_passed_over(
         [b"call", b"{"],
         [b"call", b'{"type":"load"}'],
         [b"hello", b'["e","i"]'],
+        [b"taken", b"many"],
         [b"hello", b'{"engine":"e","incarnation":"i"}'],
         [b"call", first],
         [b"call", first],
@@ -228,7 +295,7 @@ async def test_messages_that_make_no_sense_are_logged_and_passed_over(
         await until_seq(hub, 2)
     sender.close(linger=0)
     context.term()
-    assert len(caplog.records) == 5
+    assert len(caplog.records) == 6
     assert "nonsense" in caplog.text
     assert "record 1 came after record 1" in caplog.text
 
@@ -269,7 +336,7 @@ def test_without_a_socket_records_are_numbered_and_go_nowhere() -> None:
     assert isinstance(publisher, NullPublisher)
     assert publisher.engine == "engine-0"
     publisher.publish(record(publisher))
-    publisher.report(load(publisher, 1), {})
+    publisher.report(load(publisher, 1), {}, SchedulerFigures())
     assert publisher.next_seq() == 2
     assert publisher.ended_programs() == ()
     assert publisher.dropped == 0

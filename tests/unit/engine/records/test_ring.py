@@ -9,28 +9,13 @@ from hypothesis import strategies as st
 
 from autellix_engine.records.ring import BATCH, Cursor, InvalidCursor, RecordRing, StreamReader
 from autellix_wire import records as wire
+from support.call_records import call_record
 
 LOAD = wire.LoadReport(engine="e", incarnation="i", running=0, waiting=0)
 
 
-def record(seq: int, incarnation: str = "i") -> wire.CallRecord:
-    return wire.CallRecord(
-        seq=seq,
-        engine="e",
-        incarnation=incarnation,
-        program="p",
-        call=f"c{seq}",
-        outcome="finished",
-        service_ms=1.0,
-        wait_ms=0.0,
-        path_ms=float(seq),
-        program_wait_ms=0.0,
-        totals=wire.ProgramTotals(),
-    )
-
-
 def append(ring: RecordRing, seq: int) -> None:
-    ring.append(seq, wire.encode(record(seq, ring.incarnation)))
+    ring.append(seq, wire.encode(call_record(seq, incarnation=ring.incarnation)))
 
 
 def reader(ring: RecordRing, after: Cursor | None = None) -> StreamReader:
@@ -102,10 +87,10 @@ def test_a_number_that_never_came_is_a_gap_where_it_is_missing() -> None:
     _, *messages = take_all(reader(ring, Cursor("i", 0)))
     assert [message for message in messages if not isinstance(message, wire.LoadReport)] == [
         wire.Gap(reason="dropped", first=1, last=1),
-        record(2),
-        record(3),
+        call_record(2),
+        call_record(3),
         wire.Gap(reason="dropped", first=4, last=5),
-        record(6),
+        call_record(6),
     ]
 
 
@@ -251,7 +236,7 @@ def test_a_hundred_thousand_records_reach_a_fast_and_a_slow_reader() -> None:
     fast, slow = reader(ring, Cursor("i", 0)), reader(ring, Cursor("i", 0))
     fast_seqs: list[int] = []
     slow_messages: list[wire.Message] = []
-    line = wire.encode(record(1))
+    line = wire.encode(call_record(1))
     before, after = line.split(b'"seq":1,')
     for seq in range(1, total + 1):
         ring.append(seq, before + b'"seq":%d,' % seq + after)
