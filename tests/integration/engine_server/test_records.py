@@ -165,7 +165,7 @@ async def test_metrics_count_calls_by_level(engine: EngineServer) -> None:
         text = (await client.get("/metrics")).text
     assert 'autellix_engine_calls_total{level="0",outcome="finished"}' in text
     assert 'autellix_engine_waiting_calls{level="2"}' in text
-    assert "autellix_engine_dropped_records 0.0" in text
+    assert "autellix_engine_dropped_records_total 0.0" in text
     assert "vllm:num_requests_running" in text
 
 
