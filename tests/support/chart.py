@@ -12,6 +12,23 @@ CHART = REPOSITORY / "charts" / "autellix"
 CRD = REPOSITORY / "crds" / "autellix.dev_autellixclusters.yaml"
 
 
+def earlier_chart(folder: Path) -> Path:
+    """The chart as of the newest release tag, or without one as it was first committed, unpacked into ``folder``."""
+    path = str(CHART.relative_to(REPOSITORY))
+    tags = _git("tag", "--list", "v*", "--sort=-version:refname").split()
+    commits = _git("log", "--format=%H", "--reverse", "--", f"{path}/Chart.yaml").split()
+    archive = subprocess.run(
+        ["git", "archive", (tags or commits)[0], path], cwd=REPOSITORY, capture_output=True, check=True, timeout=60
+    )
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True, timeout=60)
+    return folder / path
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
 class HelmError(Exception):
     """helm refused; the message is what it printed."""
 
