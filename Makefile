@@ -40,6 +40,10 @@ demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, 
 demo-down: ## remove every trace of the demo
 	PYTHONPATH=tests:tests/kubernetes $(PYTHON) -m demo down
 
+.PHONY: reference
+reference: venv ## write the reference pages that follow from the code: API schema, settings
+	.venv/bin/python -m autellix_controller.reference docs/reference
+
 .PHONY: clean
 clean: ## remove what was built in this folder (the cache folder stays)
 	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -111,7 +111,7 @@ class Controller:
                 body_bytes=lambda: self.gateway.body_bytes,
             )
         )
-        self._rest = rest.application(
+        self.rest = rest.application(
             access=access,
             programs=programs,
             cancel=self.gateway.interrupt_program,
@@ -147,7 +147,7 @@ class Controller:
         if scope["type"] == "http" and scope["path"] in ROUTES:
             await self.gateway(scope, receive, send)
         else:
-            await self._rest(scope, receive, _with_request_id(scope, send))
+            await self.rest(scope, receive, _with_request_id(scope, send))
 
     def readiness(self) -> Readiness:
         """Whether this replica should get traffic."""

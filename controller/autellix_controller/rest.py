@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from autellix_controller import openapi
 from autellix_controller.access import Access
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.errors import ApiError, ErrorCode, invalid, shown
@@ -118,6 +119,11 @@ def application(
         """Whether this replica should get traffic: 200 or 503."""
         state = readiness()
         return _json(state, 200 if state.ready else 503)
+
+    @app.get("/openapi.json")
+    async def schema() -> Response:
+        """The schema of this API."""
+        return _json(openapi.document())
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -29,6 +29,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from autellix_controller.table.urls import InvalidTableUrl, parse_table_url
 from autellix_wire import headers
@@ -257,8 +258,7 @@ def add_arguments(parser: argparse.ArgumentParser, model: type[TableSettings]) -
         "--config", metavar="FILE", default=argparse.SUPPRESS, help=f"YAML file with settings [{ENV_PREFIX}CONFIG]"
     )
     for name, field in model.model_fields.items():
-        default = None if field.default_factory else field.default
-        shown = "" if default is None or default is False or default == () else f", default {default}"
+        shown = f", default {default}" if (default := shown_default(field)) else ""
         options: dict[str, Any] = {
             "dest": name,
             "default": argparse.SUPPRESS,
@@ -271,6 +271,12 @@ def add_arguments(parser: argparse.ArgumentParser, model: type[TableSettings]) -
         else:
             options |= {"metavar": _metavar(field.annotation)}
         parser.add_argument("--" + name.replace("_", "-"), **options)
+
+
+def shown_default(field: FieldInfo) -> str:
+    """A setting's default for people; empty if there is none, or none worth saying."""
+    default = None if field.default_factory else field.default
+    return "" if default is None or default is False or default == () else str(default)
 
 
 def _metavar(annotation: Any) -> str:
