@@ -104,6 +104,17 @@ def read_memory_facts(root: Path = Path("/")) -> MemoryFacts:
     )
 
 
+def memory_limit(root: Path = Path("/")) -> int:
+    """What this container may use in all, or the machine has where there is no limit, in bytes."""
+    meminfo = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
+    machine = int(meminfo["MemTotal"].split()[0]) * 1024
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        path = root / "sys/fs/cgroup" / name
+        if path.is_file() and (text := path.read_text().strip()) != "max":
+            return min(machine, int(text))
+    return machine
+
+
 def check_fits(size: int, facts: MemoryFacts, setting: str) -> None:
     """Refuses a pool that the kernel would answer with the out-of-memory killer.
 

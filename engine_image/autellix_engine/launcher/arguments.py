@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _ONE_SERVER: Final = "an engine is one API server and one engine core; run more engines instead"
+_SWAP: Final = "KV cache is moved by --swap"
 _PLAIN_HTTP: Final = "an engine is reached by plain HTTP over TCP, inside of the cluster"
 
 #: Arguments of ``vllm serve`` that the system sets itself or that break what it relies on, and why.
@@ -18,6 +19,8 @@ REFUSED: Final = {
     "--api-key": "the engine's key comes from AUTELLIX_ENGINE_KEY",
     "--shutdown-timeout": "it comes from AUTELLIX_DRAIN_SECONDS",
     "--config": "a file could hold arguments that belong to the system; give its arguments one by one",
+    "--kv-transfer-config": _SWAP,
+    "--kv-offloading-*": _SWAP,
     "--api-server-count": _ONE_SERVER,
     "-asc": _ONE_SERVER,
     "--data-parallel-*": _ONE_SERVER,
@@ -33,7 +36,7 @@ REFUSED: Final = {
 }
 
 #: Arguments that are read here; an abbreviation would be understood by vLLM alone.
-_READ_HERE: Final = ("--model", "--scheduling", "--open-metrics", "--host")
+_READ_HERE: Final = ("--model", "--scheduling", "--swap", "--open-metrics", "--host")
 
 
 class InvalidArguments(ValueError):
@@ -47,6 +50,8 @@ class ServeArguments:
     model: str = ""
     scheduling: str = "{}"
     """JSON of the scheduling settings."""
+    swap: str = "{}"
+    """JSON of the settings of KV swapping."""
     open_metrics: bool = False
     """Whether ``/metrics`` answers without the engine's key."""
     help: bool = False
@@ -67,7 +72,7 @@ class ServeArguments:
 
 def parse_serve(arguments: Sequence[str]) -> ServeArguments:
     """Takes the arguments of ``serve`` apart. Raises InvalidArguments."""
-    model = scheduling = None
+    model = scheduling = swap = None
     open_metrics = False
     passed_on: list[str] = []
     rest = iter(arguments)
@@ -75,15 +80,18 @@ def parse_serve(arguments: Sequence[str]) -> ServeArguments:
         name, equals, value = argument.partition("=")
         if name in ("-h", "--help"):
             return ServeArguments(help=True)
-        if name in ("--model", "--scheduling"):
+        if name in ("--model", "--scheduling", "--swap"):
             if not equals:
                 value = next(rest, "")
             if not value:
                 raise InvalidArguments(f"{name}: a value is missing")
-            if name == "--model":
-                model = value
-            else:
-                scheduling = value
+            match name:
+                case "--model":
+                    model = value
+                case "--scheduling":
+                    scheduling = value
+                case _:
+                    swap = value
         elif argument == "--open-metrics":
             open_metrics = True
         elif position == 0 and not argument.startswith("-"):
@@ -93,7 +101,7 @@ def parse_serve(arguments: Sequence[str]) -> ServeArguments:
             passed_on.append(argument)
     if model is None:
         raise InvalidArguments("--model: missing; give a folder or a name on the model hub")
-    return ServeArguments(model, scheduling or "{}", open_metrics, passed_on=passed_on)
+    return ServeArguments(model, scheduling or "{}", swap or "{}", open_metrics, passed_on=passed_on)
 
 
 def _check_allowed(name: str) -> None:

@@ -11,6 +11,8 @@ from autellix_engine.compatibility import SUPPORTED_VLLM, is_supported
 from autellix_engine.launcher import handover
 from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments
 from autellix_engine.policy.settings import InvalidSettings, SchedulingSettings
+from autellix_engine.swap.handover import transfer_config
+from autellix_engine.swap.settings import SwapSettings
 
 SCHEDULER: Final = "autellix_engine.scheduler.ProgramScheduler"
 GUARD: Final = "autellix_engine.api.auth.EngineKeyMiddleware"
@@ -46,11 +48,13 @@ def check_vllm(version: str | None) -> None:
         raise InvalidArguments(f"vLLM {version} is installed; this engine supports vllm=={SUPPORTED_VLLM} alone")
 
 
-def build_command(given: ServeArguments, env: Mapping[str, str], socket: str, other_plugins: Iterable[str]) -> Command:
+def build_command(
+    given: ServeArguments, env: Mapping[str, str], socket: str, other_plugins: Iterable[str], swap: SwapSettings
+) -> Command:
     """The command for these arguments and this environment.
 
     ``socket`` is the path of the record channel, ``other_plugins`` are the names of the vLLM plugins that would load
-    if nothing named any. Raises InvalidArguments.
+    if nothing named any, ``swap`` has its size in bytes by now. Raises InvalidArguments.
     """
     for name, reason in _REFUSED_VARIABLES.items():
         if env.get(name):
@@ -67,6 +71,7 @@ def build_command(given: ServeArguments, env: Mapping[str, str], socket: str, ot
         *("--scheduler-cls", SCHEDULER),
         *("--additional-config", json.dumps(handover.additional_config(settings))),
         *("--shutdown-timeout", str(_drain_seconds(env))),
+        *(("--kv-transfer-config", json.dumps(transfer_config(swap))) if swap.size else ()),
         *guard,
         *given.passed_on,
     ]

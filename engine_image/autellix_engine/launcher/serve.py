@@ -11,8 +11,11 @@ from typing import Final
 from autellix_engine.compatibility import SUPPORTED_VLLM
 from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments, parse_serve
 from autellix_engine.launcher.command import DEFAULT_DRAIN_SECONDS, Command, build_command, check_vllm
+from autellix_engine.launcher.memory import resolve_swap
 from autellix_engine.launcher.termination import explain
 from autellix_engine.policy.settings import SchedulingSettings
+from autellix_engine.swap.settings import SwapSettings
+from autellix_kernels.pool import memory_limit, read_memory_facts
 
 #: Exit status of a start that was refused; all others are vLLM's.
 REFUSED_STATUS: Final = 2
@@ -47,12 +50,13 @@ def serve(arguments: Sequence[str], env: Mapping[str, str]) -> int:
 
 def _prepare(given: ServeArguments, env: Mapping[str, str]) -> Command:
     """The command, with a folder for the record channel that belongs to this start alone."""
+    swap = resolve_swap(given.swap, memory_limit(), read_memory_facts())
     try:
         folder = Path(tempfile.mkdtemp(prefix="autellix-engine-"))
     except OSError as error:
         raise InvalidArguments(f"TMPDIR: no folder can be made there: {error}") from error
     try:
-        return build_command(given, env, str(folder / "records.sock"), _other_plugins())
+        return build_command(given, env, str(folder / "records.sock"), _other_plugins(), swap)
     except InvalidArguments:
         folder.rmdir()
         raise
@@ -61,8 +65,10 @@ def _prepare(given: ServeArguments, env: Mapping[str, str]) -> Command:
 def help_text() -> str:
     """What ``serve --help`` prints."""
     policy, *fields = SchedulingSettings.model_fields
+    swap_fields = list(SwapSettings.model_fields)
     return f"""\
-usage: python3 -m autellix_engine serve --model MODEL [--scheduling JSON] [--open-metrics] [argument of vllm serve ...]
+usage: python3 -m autellix_engine serve --model MODEL [--scheduling JSON] [--swap JSON] [--open-metrics]
+                                        [argument of vllm serve ...]
 
 Starts vLLM {SUPPORTED_VLLM} with the program-aware scheduler, the record stream and the guard of the engine's key.
 
@@ -70,6 +76,10 @@ Starts vLLM {SUPPORTED_VLLM} with the program-aware scheduler, the record stream
   --scheduling JSON   settings of the scheduler as one JSON object, such as '{{"{policy}": "plas"}}';
                       each has a default; fields: {", ".join([policy, *fields[:4]])},
                       {", ".join(fields[4:])}
+  --swap JSON         settings of KV swapping, such as '{{"size": "40%"}}': host memory for the KV cache
+                      of live programs, in bytes or percent of the container's memory limit; 0, the default:
+                      no swapping; fields: {", ".join(swap_fields[:5])},
+                      {", ".join(swap_fields[5:])}
   --open-metrics      let /metrics answer without the engine's key, for a scraper that has none
 
 Everything else is passed on to vLLM (see: vllm serve --help), except for arguments that belong to the system.

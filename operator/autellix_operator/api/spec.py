@@ -52,11 +52,13 @@ RESERVED_ARGUMENTS: Final = (
     "--scheduler-cls",
     "--shutdown-timeout",
     "--additional-config",
+    "--swap",
+    "--kv-transfer-config",
     "--help",
     "-h",
 )
 #: Beginnings of such arguments: all that begin like it are meant.
-RESERVED_FAMILIES: Final = ("--ssl-", "--data-parallel-", "-dp")
+RESERVED_FAMILIES: Final = ("--ssl-", "--data-parallel-", "--kv-offloading-", "-dp")
 
 _DNS_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MODEL_NAME = r"^[A-Za-z0-9/._][A-Za-z0-9/._:@+-]*$"
@@ -146,6 +148,13 @@ class Update(_Model):
         return self
 
 
+class Swap(_Model):
+    """KV cache of live programs in host memory."""
+
+    size: Annotated[str, Field(max_length=16, pattern=r"^([1-9][0-9]*(Mi|Gi|Ti)|[1-8]?[1-9]%|[1-9]0%)$")]
+    prefetch_seconds: Annotated[int, Field(ge=0, le=3600)] = 0
+
+
 class Engine(_Model):
     """The engines."""
 
@@ -157,6 +166,7 @@ class Engine(_Model):
     max_model_length: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     max_sequences: Annotated[int, Field(ge=1, le=65_536)] | None = None
     gpu_memory_utilization_percent: Annotated[int, Field(ge=1, le=99)] | None = None
+    swap: Swap | None = None
     extra_args: Annotated[tuple[Argument, ...], Field(max_length=64, strict=False)] = ()
     startup_timeout_seconds: Annotated[int, Field(ge=30, le=86_400)] = 1800
     drain_seconds: Annotated[int, Field(ge=0, le=86_400)] = 60

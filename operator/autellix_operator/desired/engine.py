@@ -88,6 +88,9 @@ def engine_arguments(spec: Spec) -> list[str]:
         arguments += ["--tensor-parallel-size", str(engine.devices)]
     if engine.gpu_memory_utilization_percent is not None:
         arguments += ["--gpu-memory-utilization", f"0.{engine.gpu_memory_utilization_percent:02d}"]
+    if engine.swap is not None:
+        swap = {"size": engine.swap.size, "prefetch_seconds": engine.swap.prefetch_seconds}
+        arguments += ["--swap", json.dumps(swap, separators=(",", ":"))]
     return [*arguments, *engine.extra_args]
 
 

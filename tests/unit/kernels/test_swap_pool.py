@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autellix_kernels.errors import LayoutError, PinnedMemoryError
 from autellix_kernels.host.device import HostDevice
-from autellix_kernels.pool import HostPool, MemoryFacts, PinnedMemory, Slab, check_fits, read_memory_facts
+from autellix_kernels.pool import HostPool, MemoryFacts, PinnedMemory, Slab, check_fits, memory_limit, read_memory_facts
 
 PLENTY = MemoryFacts(available=1 << 40, container=None, locked=65536)
 
@@ -87,8 +87,29 @@ def test_the_containers_limit_is_read_without_reclaimable_cache(
     assert facts.container == rest
 
 
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"memory.max": "1000\n"}, 1_000),
+        ({"memory.max": "max\n"}, 102_400),
+        ({"memory/memory.limit_in_bytes": "2000\n"}, 2_000),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 102_400),
+        ({}, 102_400),
+    ],
+    ids=["v2", "v2-unlimited", "v1", "v1-unlimited", "none"],
+)
+def test_the_limit_is_the_containers_or_the_machines(tmp_path: Path, files: dict[str, str], limit: int) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  100 kB\nMemAvailable:  64 kB\n")
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert memory_limit(tmp_path) == limit
+
+
 def test_this_machines_limits_can_be_read() -> None:
-    assert read_memory_facts().available > 0
+    assert 0 < read_memory_facts().available <= memory_limit()
 
 
 def test_slots_fill_slabs_and_never_straddle_two() -> None:

@@ -275,7 +275,7 @@ class HostTier:
     def _make_room(self, wanted: int, program: Program, now: float) -> int:
         """Lets programs of less worth drop their tails until ``wanted`` slots are free. Returns how many there are, at
         most ``wanted``."""
-        passed_over = {program}
+        passed_over: set[Program] = set()
         mine = program.worth(now)
         while self._free.free < wanted:
             victim = self._shelf.next_to_leave(now, passed_over)

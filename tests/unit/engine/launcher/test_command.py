@@ -10,16 +10,24 @@ from autellix_engine.launcher import handover
 from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments
 from autellix_engine.launcher.command import Command, build_command, check_vllm
 from autellix_engine.policy.settings import SchedulingSettings
+from autellix_engine.swap.handover import swap_settings
+from autellix_engine.swap.settings import SwapSettings
 
 KEY = "the-secret-key"
+OFF = SwapSettings()
 LOOPBACK = ["--host", "127.0.0.1"]
 
 
 def build(
-    env: Mapping[str, str] | None = None, socket: str = "/tmp/x/records.sock", scheduling: str = "{}", **given: object
+    env: Mapping[str, str] | None = None,
+    socket: str = "/tmp/x/records.sock",
+    scheduling: str = "{}",
+    swap: SwapSettings = OFF,
+    **given: object,
 ) -> Command:
     arguments = ServeArguments(model="m", scheduling=scheduling, **given)  # type: ignore[arg-type]
-    return build_command(arguments, {handover.ENGINE_KEY: KEY} if env is None else env, socket, ["lora", "stats"])
+    environment = {handover.ENGINE_KEY: KEY} if env is None else env
+    return build_command(arguments, environment, socket, ["lora", "stats"], swap)
 
 
 def value(command: Command, name: str) -> str:
@@ -40,6 +48,14 @@ def test_the_settings_arrive_as_they_were_given() -> None:
     command = build(scheduling='{"policy": "atlas", "queue_bounds_ms": [1, 2.5], "quanta_ms": [1, 2]}')
     handed_over = handover.scheduling_settings(json.loads(value(command, "--additional-config")))
     assert handed_over == SchedulingSettings(policy="atlas", queue_bounds_ms=(1, 2.5), quanta_ms=(1, 2))
+
+
+def test_swapping_is_switched_on_by_a_size_alone() -> None:
+    assert "--kv-transfer-config" not in build().arguments
+    settings = SwapSettings(size=1 << 30, prefetch_seconds=2)
+    handed_over = json.loads(value(build(swap=settings), "--kv-transfer-config"))
+    assert swap_settings(handed_over["kv_connector_extra_config"]) == settings
+    assert handed_over["kv_load_failure_policy"] == "recompute"
 
 
 def test_without_settings_the_defaults_arrive() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from autellix_engine.launcher.serve import help_text, serve
 from autellix_engine.policy.settings import SchedulingSettings
+from autellix_engine.swap.settings import SwapSettings
 
 KEY = "the-secret-key"
 
@@ -92,7 +93,8 @@ def test_drain_imports_the_standard_library_alone() -> None:
 def test_help_explains_every_setting_and_variable() -> None:
     text = run(["serve", "--help"]).stdout
     assert text == help_text()
-    for name in (*SchedulingSettings.model_fields, "--scheduling", "--open-metrics", "AUTELLIX_ENGINE_KEY"):
+    options = ("--scheduling", "--swap", "--open-metrics", "AUTELLIX_ENGINE_KEY")
+    for name in (*SchedulingSettings.model_fields, *SwapSettings.model_fields, *options):
         assert name in text
     assert max(map(len, text.splitlines())) <= 130
 

@@ -214,6 +214,21 @@ def test_a_slot_in_a_transfer_is_free_only_when_the_transfer_has_ended() -> None
     assert tier.status(plan.keys[0]) is Status.ABSENT
 
 
+def test_a_slot_that_two_loads_read_is_free_when_both_have_ended() -> None:
+    tier = HostTier(2)
+    keys = context("p", 2)
+    owner, reader = tier.arrive("c", "p", 0.0), tier.arrive("d", "q", 0.0)
+    store(tier, owner, keys, 0.0)
+    for call in (owner, reader):
+        tier.plan_load(call, keys)
+    tier.end("p")
+    tier.leave(owner, 1.0)
+    for call, free in ((owner, 0), (reader, 2)):
+        tier.loaded(call, keys, ok=True)
+        tier.check_integrity()
+        assert (tier.free, tier.in_transfer) == (free, 2 - free)
+
+
 @pytest.mark.parametrize("failing", ["store", "load"])
 def test_after_a_failure_the_blocks_from_there_on_are_gone_and_are_stored_again(failing: str) -> None:
     tier = HostTier(8)
