@@ -41,10 +41,10 @@ class Controller:
         self._keys = keys
         self._http = new_session()
         self._kubernetes = KubernetesSlices(*settings.kubernetes_service) if settings.kubernetes_service else None
-        self._table = open_table(
+        self.table = open_table(
             settings.table, settings.table_prefix, settings.replica, settings.session_timeout_seconds
         )
-        self._accounting = Accounting(self._table, settings.replica)
+        self._accounting = Accounting(self.table, settings.replica)
         discovery: Discovery
         if self._kubernetes is not None:
             discovery = EndpointSliceDiscovery(self._kubernetes)
@@ -57,8 +57,8 @@ class Controller:
             probe_seconds=settings.probe_seconds,
         )
         rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
-        router = Router(self.fleet, self._table, rules)
-        programs = Programs(self._table, now_ms=wall_clock_ms, tell_engines=self.fleet.end_program)
+        router = Router(self.fleet, self.table, rules)
+        programs = Programs(self.table, now_ms=wall_clock_ms, tell_engines=self.fleet.end_program)
         queue_metrics = metrics.QueueMetrics(registry)
         self.slots = Slots(
             self.fleet,
@@ -75,7 +75,7 @@ class Controller:
         self.gateway = Gateway(
             access=access,
             programs=programs,
-            table=self._table,
+            table=self.table,
             slots=self.slots,
             fleet=self.fleet,
             router=router,
@@ -103,7 +103,7 @@ class Controller:
         registry.register(
             metrics.StateCollector(
                 fleet=self.fleet,
-                table=self._table,
+                table=self.table,
                 router=router,
                 accounting=self._accounting,
                 running=lambda: self.gateway.running,
@@ -124,7 +124,7 @@ class Controller:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        await self._table.start()
+        await self.table.start()
         await self.fleet.start()
         if self._keys is not None:
             self._tasks.append(asyncio.create_task(forever("API keys", self._keys.follow)))
@@ -135,7 +135,7 @@ class Controller:
     ) -> None:
         await cancel(*self._tasks)
         await self.fleet.stop()
-        await self._table.close()
+        await self.table.close()
         await self._http.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
@@ -151,7 +151,7 @@ class Controller:
 
     def readiness(self) -> Readiness:
         """Whether this replica should get traffic."""
-        table = self._table.health()
+        table = self.table.health()
         reasons = []
         if self._leaving:
             reasons.append("the replica is stopping")

@@ -28,6 +28,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_MEDIA_TYPE = ("unsupported_media_type", 415, "invalid_request_error")
     CONTENDED = ("contended", 429, "rate_limit_error")
     RATE_LIMIT_EXCEEDED = ("rate_limit_exceeded", 429, "rate_limit_error")
+    HEADERS_TOO_LARGE = ("headers_too_large", 431, "invalid_request_error")
     INTERNAL = ("internal_error", 500, "server_error")
     ENGINE_ERROR = ("engine_error", 502, "server_error")
     NO_ENGINE = ("no_engine", 503, "server_error")

@@ -13,6 +13,7 @@ import uvicorn
 from autellix_controller.access import KeysFile
 from autellix_controller.controller import Controller
 from autellix_controller.logs import fields
+from autellix_controller.protocol import HttpProtocol
 from autellix_controller.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
     """The HTTP server around a replica; it handles no signals."""
     config = uvicorn.Config(
         controller,
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -267,6 +267,18 @@ async def test_two_requests_on_one_connection_are_both_answered() -> None:
         await counters_are_zero(replica)
 
 
+async def test_large_bodies_one_after_the_other_are_not_taken_for_a_head() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        reader, writer = await connect(replica)
+        one = request_bytes(replica, json.dumps(replica.call(pad="x" * 200_000)).encode())
+        writer.write(one * 3)
+        for _ in range(3):
+            assert b" 200 " in await reader.readline()
+            await reader.readuntil(b'"total_tokens": 5}}')
+        writer.close()
+        await counters_are_zero(replica)
+
+
 async def test_control_characters_of_clients_cannot_break_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     from autellix_controller.logs import JsonFormatter
 

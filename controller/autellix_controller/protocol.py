@@ -1,0 +1,54 @@
+"""HTTP/1.1 as uvicorn speaks it, with a bound on the head of a request and with our errors for what is no HTTP."""
+
+from http import HTTPStatus
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from autellix_controller.errors import ApiError, ErrorCode, invalid
+
+#: Request line and headers together, bytes: four times what usual servers take.
+HEAD_LIMIT: Final = 64 << 10
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection of a client."""
+
+    _in_head = False
+    _head_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        began_earlier = self._in_head
+        super().data_received(data)
+        if not self._in_head:
+            return
+        # What a client holds back of a head is kept by the parser, which has no bound of its own. The piece in which
+        # the head begins does not count: it may hold the end of a body as well.
+        self._head_bytes = self._head_bytes + len(data) if began_earlier else 0
+        if self._head_bytes > HEAD_LIMIT and not self.transport.is_closing():
+            self._refuse(ApiError(ErrorCode.HEADERS_TOO_LARGE, f"The headers are larger than {HEAD_LIMIT} bytes."))
+
+    def on_message_begin(self) -> None:
+        """See httptools."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """See httptools."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called for what the parser does not understand."""
+        self._refuse(invalid("That is not a valid HTTP request."))
+
+    def _refuse(self, error: ApiError) -> None:
+        body = error.body()
+        status = HTTPStatus(error.status)
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
