@@ -19,7 +19,7 @@ from autellix_controller.sessions.api import describe
 from autellix_controller.settings import InvalidSettings, Settings, TableSettings, add_arguments, load, read_engine_key
 from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.reader import read_programs
-from autellix_controller.table.urls import InvalidTableUrl
+from autellix_controller.table.urls import InvalidTable
 
 #: Holds the API key with which ``prove`` calls.
 KEY_VARIABLE: Final = "AUTELLIX_API_KEY"
@@ -74,8 +74,8 @@ def _refuse(message: str, status: int = 2) -> NoReturn:
 def _programs(arguments: argparse.Namespace) -> None:
     try:
         settings = load(TableSettings, vars(arguments))
-        entries = asyncio.run(read_programs(settings.table, settings.table_prefix))
-    except (InvalidSettings, InvalidTableUrl) as error:
+        entries = asyncio.run(read_programs(settings.table, settings.table_prefix, settings.etcd_access))
+    except (InvalidSettings, InvalidTable) as error:
         _refuse(str(error))
     except TableUnavailable as error:
         _refuse(f"the process table cannot be read: {error}", status=1)
@@ -125,7 +125,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(settings, sock, keys=keys, engine_key=engine_key))
-    except InvalidTableUrl as error:
+    except InvalidTable as error:
         _refuse(str(error), status=1)
 
 

@@ -42,7 +42,11 @@ class Controller:
         self._http = new_session()
         self._kubernetes = KubernetesSlices(*settings.kubernetes_service) if settings.kubernetes_service else None
         self.table = open_table(
-            settings.table, settings.table_prefix, settings.replica, settings.session_timeout_seconds
+            settings.table,
+            settings.table_prefix,
+            settings.replica,
+            settings.session_timeout_seconds,
+            access=settings.etcd_access,
         )
         self._accounting = Accounting(self.table, settings.replica)
         discovery: Discovery

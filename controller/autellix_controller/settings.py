@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -31,7 +31,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from autellix_controller.table.urls import InvalidTableUrl, parse_table_url
+from autellix_controller.table.access import EtcdAccess
+from autellix_controller.table.urls import InvalidTable, parse_table_url
 from autellix_wire import headers
 
 ENV_PREFIX: Final = "AUTELLIX_CONTROLLER_"
@@ -103,7 +104,7 @@ def _is_kubernetes_url(text: str) -> str:
 def _is_table_url(text: str) -> str:
     try:
         parse_table_url(text)
-    except InvalidTableUrl as error:
+    except InvalidTable as error:
         raise ValueError(str(error).removeprefix("table: ")) from None
     return text
 
@@ -122,11 +123,43 @@ class TableSettings(BaseModel):
 
     table: Annotated[str, AfterValidator(_is_table_url)] = Field(
         "memory:",
-        description="process table: etcd://HOST:PORT[,HOST:PORT], or for one replica sqlite:///PATH, or memory: (lost)",
+        description="process table: etcd://HOST:PORT[,HOST:PORT] (etcds:// with TLS), or for one replica "
+        "sqlite:///PATH, or memory: (lost at its end)",
     )
     table_prefix: str = Field(
         "/autellix/default/default", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="where in etcd the table lies"
     )
+    table_ca_file: Path | None = Field(
+        None, description="with etcds://: file with the authorities that etcd's certificate is checked with, PEM"
+    )
+    table_certificate_file: Path | None = Field(
+        None, description="with etcds://: file with the certificate that etcd asks clients for, PEM"
+    )
+    table_key_file: Path | None = Field(None, description="file with the key of that certificate, PEM")
+    table_user: str | None = Field(None, min_length=1, description="user of etcd; needs table_password_file")
+    table_password_file: Path | None = Field(None, description="file with that user's password, one line")
+
+    @model_validator(mode="after")
+    def _consistent_access(self) -> Self:
+        for one, other in (("table_certificate_file", "table_key_file"), ("table_user", "table_password_file")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                raise ValueError(f"{one}, {other}: give both or none")
+        if (self.table_ca_file or self.table_certificate_file) and not self.table.startswith("etcds://"):
+            raise ValueError("table_ca_file, table_certificate_file: only for a table at etcds://HOST:PORT")
+        if self.table_user and not self.table.startswith(("etcd://", "etcds://")):
+            raise ValueError("table_user: only for a table in etcd")
+        return self
+
+    @property
+    def etcd_access(self) -> EtcdAccess:
+        """What etcd is shown."""
+        return EtcdAccess(
+            ca_file=self.table_ca_file,
+            certificate_file=self.table_certificate_file,
+            key_file=self.table_key_file,
+            user=self.table_user,
+            password_file=self.table_password_file,
+        )
 
 
 class Settings(TableSettings):

@@ -1,6 +1,7 @@
 """A real etcd for tests: one or three members on loopback, which can be killed, restarted, wiped, stopped, compacted.
 
-The binary is the multi-call ``kube`` of the throw-away Kubernetes, called by the name ``etcd``.
+The binary is the multi-call ``kube`` of the throw-away Kubernetes, called by the name ``etcd``; the
+environment variable ``AUTELLIX_ETCD`` names another one, to try other versions.
 """
 
 import base64
@@ -9,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -46,6 +48,8 @@ class EtcdMember:
     peer_port: int
     initial_cluster: str
     flags: Sequence[str]
+    tls: Path | None = None
+    """Folder with the certificates ``ca``, ``etcd`` and ``client``: clients have to show one. None: no TLS."""
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -58,8 +62,8 @@ class EtcdMember:
         assert self.process is None, f"etcd {self.name} runs already"
         program = self.folder / "etcd"
         if not program.exists():
-            program.symlink_to(binary("kube"))
-        client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
+            program.symlink_to(os.environ.get("AUTELLIX_ETCD") or binary("kube"))
+        client, peer = self.client_url, f"http://127.0.0.1:{self.peer_port}"
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -73,11 +77,31 @@ class EtcdMember:
                     f"--initial-cluster={self.initial_cluster}",
                     # Tests kill processes, not machines: what was written survives without a sync.
                     "--unsafe-no-fsync",
+                    *self._tls_flags(),
                     *self.flags,
                 ],
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+    @property
+    def client_url(self) -> str:
+        """Where clients are served."""
+        return f"{'https' if self.tls else 'http'}://{self.endpoint}"
+
+    def _tls_flags(self) -> list[str]:
+        if self.tls is None:
+            return []
+        files = {"cert-file": "etcd.crt", "key-file": "etcd.key", "trusted-ca-file": "ca.crt"}
+        return ["--client-cert-auth", *(f"--{flag}={self.tls / name}" for flag, name in files.items())]
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """For requests of tests."""
+        if self.tls is None:
+            return None
+        context = ssl.create_default_context(cafile=self.tls / "ca.crt")
+        context.load_cert_chain(self.tls / "client.crt", self.tls / "client.key")
+        return context
 
     @property
     def data(self) -> Path:
@@ -104,7 +128,7 @@ class EtcdMember:
     def healthy(self) -> bool:
         """It serves, and the cluster has a leader."""
         try:
-            with urllib.request.urlopen(f"http://{self.endpoint}/health", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.client_url}/health", timeout=2, context=self.tls_context()) as answer:
                 return bool(json.loads(answer.read())["health"] == "true")
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
@@ -119,11 +143,13 @@ class Etcd:
     """A cluster of one or three members."""
 
     members: list[EtcdMember]
+    token: str = ""
+    """For ``call``, once users have to sign in."""
 
     @property
     def url(self) -> str:
         """As ``open_table`` takes it."""
-        return "etcd://" + ",".join(member.endpoint for member in self.members)
+        return ("etcds://" if self.members[0].tls else "etcd://") + ",".join(member.endpoint for member in self.members)
 
     @property
     def only(self) -> EtcdMember:
@@ -174,8 +200,10 @@ class Etcd:
 
     def call(self, path: str, body: dict[str, object]) -> dict[str, object]:
         """One request to the JSON gateway of the first member, for what only tests do. Bytes are base64."""
-        request = urllib.request.Request(f"http://{self.members[0].endpoint}{path}", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        first = self.members[0]
+        headers = {"Authorization": self.token} if self.token else {}
+        request = urllib.request.Request(first.client_url + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=10, context=first.tls_context()) as answer:
             found = json.loads(answer.read())
         assert isinstance(found, dict)
         return found
@@ -218,7 +246,9 @@ class Etcd:
 
 
 @contextmanager
-def running_etcd(folder: Path, *, members: int = 1, flags: Sequence[str] = ()) -> Iterator[Etcd]:
+def running_etcd(
+    folder: Path, *, members: int = 1, flags: Sequence[str] = (), tls: Path | None = None
+) -> Iterator[Etcd]:
     """An etcd of so many members (1 or 3), data and logs in ``folder``, ended afterwards whatever happens."""
     ports = free_ports(2 * members)
     names = _NAMES[:members]
@@ -227,7 +257,7 @@ def running_etcd(folder: Path, *, members: int = 1, flags: Sequence[str] = ()) -
     cluster = Etcd([])
     for name, client, peer in zip(names, ports, peers, strict=False):
         os.makedirs(folder / name)
-        cluster.members.append(EtcdMember(folder / name, name, client, peer, initial, tuple(flags)))
+        cluster.members.append(EtcdMember(folder / name, name, client, peer, initial, tuple(flags), tls))
     try:
         cluster.start()
         yield cluster

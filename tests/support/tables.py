@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from autellix_controller.table import Timings, open_table, read_programs
+from autellix_controller.table import EtcdAccess, Timings, open_table, read_programs
 from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.interface import ProcessTable
 from autellix_wire.records import CallRecord, ProgramTotals
@@ -133,8 +133,15 @@ class SqliteWorld(MemoryWorld):
 class EtcdWorld:
     """Replicas on a real etcd, under a prefix of their own."""
 
-    def __init__(self, etcd: Etcd, session_timeout_seconds: float, timings: Timings = TIMINGS) -> None:
+    def __init__(
+        self,
+        etcd: Etcd,
+        session_timeout_seconds: float,
+        timings: Timings = TIMINGS,
+        access: EtcdAccess | None = None,
+    ) -> None:
         self.etcd = etcd
+        self.access = access or EtcdAccess()
         self.prefix = f"/autellix/tests/{secrets.token_hex(6)}"
         self.replicas: list[ProcessTable] = []
         self._session_timeout_seconds = session_timeout_seconds
@@ -150,7 +157,12 @@ class EtcdWorld:
     def unstarted(self, name: str, url: str | None = None) -> ProcessTable:
         """A replica that is not started."""
         table = open_table(
-            url or self.etcd.url, self.prefix, name, self._session_timeout_seconds, timings=self._timings
+            url or self.etcd.url,
+            self.prefix,
+            name,
+            self._session_timeout_seconds,
+            timings=self._timings,
+            access=self.access,
         )
         self.replicas.append(table)
         return table

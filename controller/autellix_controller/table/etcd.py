@@ -46,7 +46,7 @@ class EtcdTable:
 
     def __init__(
         self,
-        endpoints: Sequence[str],
+        members: Members,
         *,
         prefix: str,
         replica: str,
@@ -60,7 +60,7 @@ class EtcdTable:
         self._clock_ms = clock_ms
         self._timeout_ms = int(session_timeout_seconds * 1000)
         self._running = RunningCalls()
-        self._members = Members(endpoints)
+        self._members = members
         contact = Contact(retry_seconds=timings.retry, clock=time.monotonic)
         self._store = EtcdStore(self._members, contact, timings)
         layout = Layout(prefix)

@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from autellix_controller.table import database
+from autellix_controller.table.access import EtcdAccess
 from autellix_controller.table.channel import Members
 from autellix_controller.table.contact import Contact
 from autellix_controller.table.database import DatabaseUnusable
@@ -14,23 +15,23 @@ from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.layout import Layout, decode_program
 from autellix_controller.table.store import Compacted, EtcdStore, StoreAway
 from autellix_controller.table.timings import Timings
-from autellix_controller.table.urls import InFile, InMemory, InvalidTableUrl, check_prefix, parse_table_url
+from autellix_controller.table.urls import InFile, InMemory, InvalidTable, check_prefix, parse_table_url
+
+_NO_ACCESS = EtcdAccess()
 
 
-async def read_programs(url: str, prefix: str) -> list[ProgramEntry]:
+async def read_programs(url: str, prefix: str, access: EtcdAccess = _NO_ACCESS) -> list[ProgramEntry]:
     """All readable entries as the store holds them now, ended ones included, ordered by id. Writes nothing.
 
-    Raises InvalidTableUrl (also for ``memory:``, which only its own process can read) or TableUnavailable.
+    Raises InvalidTable (also for ``memory:``, which only its own process can read) or TableUnavailable.
     """
     check_prefix(prefix)
     place = parse_table_url(url)
     if isinstance(place, InMemory):
-        raise InvalidTableUrl(
-            "table: memory: can only be read by the controller itself; give an etcd:// or sqlite:// URL"
-        )
+        raise InvalidTable("table: memory: can only be read by the controller itself; give an etcd:// or sqlite:// URL")
     if isinstance(place, InFile):
         return await asyncio.to_thread(_from_file, place.path)
-    return await _from_etcd(place.endpoints, prefix)
+    return await _from_etcd(Members(place.endpoints, tls=place.tls, access=access), prefix)
 
 
 def _from_file(path: Path) -> list[ProgramEntry]:
@@ -40,9 +41,8 @@ def _from_file(path: Path) -> list[ProgramEntry]:
         raise TableUnavailable(str(error)) from None
 
 
-async def _from_etcd(endpoints: Sequence[str], prefix: str) -> list[ProgramEntry]:
+async def _from_etcd(members: Members, prefix: str) -> list[ProgramEntry]:
     timings = Timings()
-    members = Members(endpoints)
     layout = Layout(prefix)
     store = EtcdStore(members, Contact(retry_seconds=timings.retry, clock=time.monotonic), timings)
     found: list[tuple[str, bytes]] = []

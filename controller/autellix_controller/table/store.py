@@ -1,6 +1,7 @@
 """The few operations that the table needs of etcd, each with a deadline and one way to fail."""
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, NoReturn, TypeVar
 
 import grpc
@@ -14,7 +15,7 @@ from etcd3aio._protobuf import (
     TxnRequest,
     TxnResponse,
 )
-from etcd3aio.errors import EtcdError
+from etcd3aio.errors import EtcdError, EtcdUnauthenticatedError
 from etcd3aio.kv import prefix_range_end
 
 from autellix_controller.table.channel import Member, Members
@@ -99,18 +100,18 @@ class EtcdStore:
     async def put(self, key: bytes, data: bytes, lease: int) -> None:
         """Puts a key that has one writer only. Raises StoreAway or LeaseGone."""
         member = self.members.current
-        await self._write(member, member.kv.put(key, data, lease, timeout=self._timings.call))
+        await self._write(member, lambda: member.kv.put(key, data, lease, timeout=self._timings.call))
 
     async def grant(self, ttl_seconds: int) -> int:
         """A new lease. Raises StoreAway."""
         member = self.members.current
-        reply = await self._write(member, member.lease.grant(ttl_seconds, timeout=self._timings.call))
+        reply = await self._write(member, lambda: member.lease.grant(ttl_seconds, timeout=self._timings.call))
         return int(reply.ID)
 
     async def read(self, key: bytes) -> tuple[int, Value | None]:
         """The store's revision and the key's newest value, linearizable. Raises StoreAway."""
         member = self.members.current
-        reply = await self._answer(member, member.kv.get(key, timeout=self._timings.call))
+        reply = await self._answer(member, lambda: member.kv.get(key, timeout=self._timings.call))
         found = reply.kvs
         value = Value(key, found[0].value, found[0].mod_revision) if found else None
         return int(reply.header.revision), value
@@ -123,10 +124,8 @@ class EtcdStore:
         start, end, revision = prefix, prefix_range_end(prefix), 0
         while True:
             member = self.members.current
-            reply = await self._answer(
-                member,
-                member.kv.get(start, end, revision=revision, limit=_PAGE_KEYS, timeout=self._timings.list_page),
-            )
+            ask = partial(member.kv.get, start, end, revision=revision, limit=_PAGE_KEYS)
+            reply = await self._answer(member, partial(ask, timeout=self._timings.list_page))
             revision = revision or int(reply.header.revision)
             values = [Value(kv.key, kv.value, kv.mod_revision) for kv in reply.kvs]
             yield revision, values
@@ -137,25 +136,31 @@ class EtcdStore:
     async def keep_alive(self, lease: int) -> bool:
         """Renews a lease; False if it has expired. Raises StoreAway."""
         member = self.members.current
-        call = member.keep_alive.LeaseKeepAlive(iter([LeaseKeepAliveRequest(ID=lease)]), timeout=self._timings.call)
-        try:
-            reply = await self._answer(member, call.read())
-        finally:
-            call.cancel()
-        return reply is not grpc.aio.EOF and reply.TTL > 0
+
+        async def renew() -> bool:
+            call = member.keep_alive.LeaseKeepAlive(
+                iter([LeaseKeepAliveRequest(ID=lease)]), metadata=member.metadata, timeout=self._timings.call
+            )
+            try:
+                reply = await call.read()
+            finally:
+                call.cancel()
+            return reply is not grpc.aio.EOF and reply.TTL > 0
+
+        return await self._answer(member, renew)
 
     async def revoke(self, lease: int) -> None:
         """Ends a lease and deletes its keys. Raises StoreAway."""
         member = self.members.current
-        await self._answer(member, member.lease.revoke(lease, timeout=self._timings.call))
+        await self._answer(member, lambda: member.lease.revoke(lease, timeout=self._timings.call))
 
     async def _txn(
         self, compare: Sequence[Compare], success: Sequence[RequestOp], failure: Sequence[RequestOp]
     ) -> TxnResponse:
         member = self.members.current
-        return await self._write(member, member.kv.txn(compare, success, failure, timeout=self._timings.call))
+        return await self._write(member, lambda: member.kv.txn(compare, success, failure, timeout=self._timings.call))
 
-    async def _write(self, member: Member, call: Awaitable[_T]) -> _T:
+    async def _write(self, member: Member, call: Callable[[], Awaitable[_T]]) -> _T:
         try:
             reply = await self._answer(member, call)
         except StoreAway as error:
@@ -164,9 +169,17 @@ class EtcdStore:
         self.contact.succeeded()
         return reply
 
-    async def _answer(self, member: Member, call: Awaitable[_T]) -> _T:
+    async def _answer(self, member: Member, call: Callable[[], Awaitable[_T]]) -> _T:
         try:
-            return await call
+            token = await member.signed_in(self._timings.call)
+            try:
+                return await call()
+            except (EtcdUnauthenticatedError, grpc.aio.AioRpcError) as error:
+                if not (member.has_user and _signed_out(error)):
+                    raise
+                # Refused before anything happened: a new token, and once more.
+                await member.signed_in(self._timings.call, instead_of=token)
+                return await call()
         except (EtcdError, grpc.aio.AioRpcError, TimeoutError) as error:
             self._fail(member, error)
 
@@ -182,6 +195,13 @@ class EtcdStore:
             raise Compacted(details) from error
         self.members.failed(member)
         raise StoreAway(f"{member.endpoint}: {cause.code().name}: {details}") from error
+
+
+def _signed_out(error: EtcdUnauthenticatedError | grpc.aio.AioRpcError) -> bool:
+    """Whether a new token makes this good: the old one has expired, or rights have changed since."""
+    if isinstance(error, EtcdUnauthenticatedError):
+        return True
+    return error.code() == grpc.StatusCode.UNAUTHENTICATED or "revision of auth store is old" in (error.details() or "")
 
 
 def _unchanged(swap: Swap) -> Compare:

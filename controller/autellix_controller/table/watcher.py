@@ -136,7 +136,7 @@ class Watcher:
             await self._store.swap([Swap(self._history_key, 0, name, lease=0)])
 
     async def _watch(self, member: Member) -> None:
-        call = member.watch.Watch(metadata=_METADATA)
+        call = member.watch.Watch(metadata=(*_METADATA, *member.metadata))
         try:
             await call.write(
                 WatchRequest(

@@ -20,7 +20,7 @@ _HELM = "helm.sh/helm/v3"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program and where its source is: a package of one of the modules ``kube`` and ``tools``."""
+    """A program and where its source is: a package of one of the modules beside this package."""
 
     name: str
     module: str
@@ -36,6 +36,10 @@ PROGRAMS = {
         Program("kube", "kube", "."),
     )
 }
+
+
+#: No part of the cluster: built only when asked for by name.
+ON_DEMAND = {program.name: program for program in (Program("etcd35", "etcd35", "."),)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ def binaries() -> Binaries:
 
 
 def binary(name: str) -> Path:
-    """One program of PROGRAMS, built if it is missing."""
-    program, go = PROGRAMS[name], find_go()
+    """One program of PROGRAMS or ON_DEMAND, built if it is missing."""
+    program, go = (PROGRAMS | ON_DEMAND)[name], find_go()
     folder = cache_folder() / "programs"
     return (
         published(

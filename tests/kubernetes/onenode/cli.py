@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from onenode import namespaces
-from onenode.binaries import PROGRAMS, binary
+from onenode.binaries import ON_DEMAND, PROGRAMS, binary
 from onenode.errors import OnenodeError
 from onenode.images import IMAGES, archive
 from onenode.lab import Lab
@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     build = commands.add_parser(
         "build", help="build programs of the cluster, unless they are cached; print their paths"
     )
-    build.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(PROGRAMS)}; default: all")
+    build.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"any of {', '.join(PROGRAMS)}: by default all; {', '.join(ON_DEMAND)}"
+    )
     build.set_defaults(command=_build)
 
     images = commands.add_parser("images", help="build images, unless they are cached; print names and archives")
@@ -94,7 +96,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    for name in _known(options.names, PROGRAMS, "program"):
+    for name in _known(options.names, PROGRAMS | ON_DEMAND, "program") if options.names else PROGRAMS:
         print(binary(name))
     return 0
 

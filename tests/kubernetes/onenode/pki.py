@@ -118,7 +118,7 @@ def make_pki(layout: Layout) -> None:
     with ThreadPoolExecutor() as workers:
         pair = workers.submit(_make_service_account_key, layout.pki)
         for batch in (AUTHORITIES, CERTIFICATES):
-            list(workers.map(lambda certificate: _make_certificate(layout.pki, certificate), batch))
+            list(workers.map(lambda certificate: make_certificate(layout.pki, certificate), batch))
         pair.result()
     authority = (layout.pki / f"{CLUSTER_AUTHORITY}.crt").read_bytes()
     for name in (certificate.name for certificate in CERTIFICATES if certificate.kubeconfig):
@@ -126,7 +126,8 @@ def make_pki(layout: Layout) -> None:
         layout.kubeconfig(name).write_text(kubeconfig(authority, pem, (layout.pki / f"{name}.key").read_bytes()))
 
 
-def _make_certificate(folder: Path, certificate: Certificate) -> None:
+def make_certificate(folder: Path, certificate: Certificate) -> None:
+    """Makes ``NAME.crt`` and ``NAME.key`` in the folder, which holds those of its authority. Raises OnenodeError."""
     name, authority = certificate.name, certificate.authority
     (folder / f"{name}.cnf").write_text(openssl_configuration(certificate))
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", f"{name}.key"]

@@ -74,6 +74,13 @@ def test_replicas_get_names_of_their_own() -> None:
         ({**ENGINE, "table": "redis://x"}, "table: .* allowed are memory:, sqlite:///PATH and etcd://"),
         ({**ENGINE, "table": "etcd://x"}, "table: .* is not HOST:PORT"),
         ({**ENGINE, "table_prefix": "x/"}, "table_prefix: 'x/'"),
+        (
+            {**ENGINE, "table": "etcds://x:1", "table_key_file": "k"},
+            "table_certificate_file, table_key_file: give both",
+        ),
+        ({**ENGINE, "table": "etcd://x:1", "table_user": "u"}, "table_user, table_password_file: give both or none"),
+        ({**ENGINE, "table": "etcd://x:1", "table_ca_file": "c"}, "table_ca_file, .*: only for a table at etcds://"),
+        ({**ENGINE, "table_user": "u", "table_password_file": "p"}, "table_user: only for a table in etcd"),
         ({**ENGINE, "replica": "a/b"}, "replica: 'a/b'"),
         (
             {**ENGINE, "locality_threshold_tokens": "many"},

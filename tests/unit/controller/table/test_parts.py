@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autellix_controller.table import InvalidTableUrl, open_table, read_programs
+from autellix_controller.table import InvalidTable, open_table, read_programs
 from autellix_controller.table.activity import RunningCalls
 from autellix_controller.table.contact import Contact
 from autellix_controller.table.entry import (
@@ -94,6 +94,7 @@ def test_fields_of_later_versions_of_the_same_schema_are_ignored() -> None:
         ("etcd://a.svc:2379,b.svc:2380/", InEtcd(("a.svc:2379", "b.svc:2380"))),
         ("etcd://cluster-etcd.ns.svc.cluster.local.:2379", InEtcd(("cluster-etcd.ns.svc.cluster.local.:2379",))),
         ("etcd://[::1]:2379", InEtcd(("[::1]:2379",))),
+        ("etcds://a:1,b:2", InEtcd(("a:1", "b:2"), tls=True)),
     ],
 )
 def test_table_urls(url: str, place: InMemory | InFile | InEtcd) -> None:
@@ -120,12 +121,12 @@ def test_table_urls(url: str, place: InMemory | InFile | InEtcd) -> None:
     ],
 )
 def test_a_url_that_names_no_table_is_refused_with_what_is_allowed(url: str) -> None:
-    with pytest.raises(InvalidTableUrl, match="allowed are memory:, sqlite:///PATH and etcd://"):
+    with pytest.raises(InvalidTable, match="allowed are memory:, sqlite:///PATH and etcd://"):
         open_table(url, "/autellix/n/c", "r", 60)
 
 
 def test_a_refused_url_does_not_repeat_a_password() -> None:
-    with pytest.raises(InvalidTableUrl) as caught:
+    with pytest.raises(InvalidTable) as caught:
         parse_table_url("etcd://root:hunter2@host:2379")
     assert "hunter2" not in str(caught.value)
 
@@ -147,7 +148,7 @@ def test_wrong_arguments_are_named(prefix: str, replica: str, timeout: float, na
 
 
 async def test_memory_cannot_be_read_from_outside() -> None:
-    with pytest.raises(InvalidTableUrl, match="only be read by the controller itself"):
+    with pytest.raises(InvalidTable, match="only be read by the controller itself"):
         await read_programs("memory:", "/autellix/n/c")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autellix_controller.table import InvalidTableUrl, open_table, read_programs
+from autellix_controller.table import InvalidTable, open_table, read_programs
 from autellix_controller.table.entry import SCHEMA_VERSION, ProgramEntry, program_id
 from autellix_controller.table.interface import ProcessTable, TableUnavailable
 from autellix_controller.table.layout import encode_program
@@ -88,7 +88,7 @@ async def test_it_can_be_read_while_it_is_in_use_but_not_used_twice(path: Path) 
     async with running(path) as table:
         entry = await opened(table, "s")
         assert await read_programs(url(path), PREFIX) == [entry]
-        with pytest.raises(InvalidTableUrl, match="is in use by another process"):
+        with pytest.raises(InvalidTable, match="is in use by another process"):
             open_table(url(path), PREFIX, "second", TIMEOUT_SECONDS)
     async with running(path) as table:
         assert table.get(entry.id) == entry
@@ -113,7 +113,7 @@ async def test_a_file_that_is_no_table_is_refused_and_left_as_it_is(
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(content)
     before = path.read_bytes()
-    with pytest.raises(InvalidTableUrl, match=reason):
+    with pytest.raises(InvalidTable, match=reason):
         open_table(url(path), PREFIX, "alone", TIMEOUT_SECONDS)
     with pytest.raises(TableUnavailable):
         await read_programs(url(path), PREFIX)
@@ -121,7 +121,7 @@ async def test_a_file_that_is_no_table_is_refused_and_left_as_it_is(
 
 
 async def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidTableUrl, match=r"nowhere/table.db: No such file or directory"):
+    with pytest.raises(InvalidTable, match=r"nowhere/table.db: No such file or directory"):
         open_table(url(tmp_path / "nowhere/table.db"), PREFIX, "alone", TIMEOUT_SECONDS)
     with pytest.raises(TableUnavailable, match=r"nowhere/table.db"):
         await read_programs(url(tmp_path / "nowhere/table.db"), PREFIX)
