@@ -19,7 +19,7 @@ from autellix_operator.kube.client import KubernetesApplier, NoCredentials, conn
 from autellix_operator.metrics import Metrics
 from autellix_operator.reconcile import Reconciler
 from autellix_operator.settings import Settings
-from autellix_operator.workers import Pace, SecretReferences, Worker
+from autellix_operator.workers import Pace, ReferenceIndex, Worker
 from autellix_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ async def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises StartError."""
     queue = WorkQueue(time.monotonic)
     metrics = Metrics(queue)
-    references = SecretReferences()
+    references = ReferenceIndex()
     ready, stop = asyncio.Event(), asyncio.Event()
     host, port = settings.http_address
     try:

@@ -4,11 +4,28 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from autellix_operator.api.names import CLUSTER_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, Cluster
+from autellix_operator.api.names import (
+    CLUSTER_LABEL,
+    COMPONENT_LABEL,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    Cluster,
+    Component,
+)
 from autellix_operator.api.spec import KIND
-from autellix_operator.kube.applier import OBSERVED, OWNED, Applier, NotFound, Object, Resource
+from autellix_operator.kube.applier import (
+    DEPLOYMENT,
+    OBSERVED,
+    OPTIONAL,
+    OWNED,
+    STATEFUL_SET,
+    Applier,
+    NotFound,
+    Object,
+    Resource,
+)
 
-_RESOURCES: Final = {resource.kind: resource for resource in OWNED}
+_RESOURCES: Final = {resource.kind: resource for resource in (*OWNED, *OPTIONAL)}
 
 
 class ForeignObject(Exception):
@@ -34,7 +51,8 @@ class Children:
     async def read(cls, applier: Applier, cluster: Cluster) -> "Children":
         """Reads them by their labels."""
         labels = {CLUSTER_LABEL: cluster.name, MANAGED_BY_LABEL: FIELD_MANAGER}
-        resources = (*OWNED, *OBSERVED)
+        resources = [*OWNED, *OBSERVED]
+        resources += [each for each in OPTIONAL if await applier.serves(each)]
         lists = await asyncio.gather(*(applier.list(each, cluster.namespace, labels) for each in resources))
         found = {
             resource: {item["metadata"]["name"]: item for item in items}
@@ -45,6 +63,15 @@ class Children:
     def all(self, resource: Resource) -> list[Object]:
         """The objects of one kind that carry our labels."""
         return list(self._found[resource].values())
+
+    def workloads(self) -> dict[Component, Object]:
+        """Deployments and the StatefulSet, by the part that they are."""
+        found = (each for resource in (DEPLOYMENT, STATEFUL_SET) for each in self.all(resource))
+        return {Component(each["metadata"]["labels"][COMPONENT_LABEL]): each for each in found}
+
+    def can_have(self, kind: str) -> bool:
+        """Whether the API server has this kind of object, one of those that we make."""
+        return _RESOURCES[kind] in self._found
 
     async def find(self, resource: Resource, name: str) -> Object | None:
         """Our object of this name; None if there is none. Raises ForeignObject or Leftover if another has the name."""
@@ -71,8 +98,8 @@ class Children:
     async def remove_all_but(self, desired: Iterable[Object]) -> None:
         """Removes our objects that are not desired (any more)."""
         wanted = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in desired}
-        for resource in OWNED:
-            for name, live in self._found[resource].items():
+        for resource in _RESOURCES.values():
+            for name, live in self._found.get(resource, {}).items():
                 metadata = live["metadata"]
                 ours = _controller(live).get("uid") == self._cluster.uid
                 if ours and (resource.kind, name) not in wanted and "deletionTimestamp" not in metadata:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from autellix_operator.api.conditions import Reason
@@ -28,6 +29,8 @@ _CONFIG_REASONS: Final = frozenset(
         "PostStartHookError",
     }
 )
+#: The kubelet starts its back-off anew for a container that has run for so long.
+_RESTARTS_FORGOTTEN: Final = timedelta(minutes=10)
 #: The last lines of a program's output are enough; the log has the rest.
 _MESSAGE_LENGTH: Final = 600
 
@@ -40,7 +43,7 @@ class Diagnosis:
     message: str
 
 
-def diagnose(pods: Iterable[Object], claims: Iterable[Object] = ()) -> Diagnosis | None:
+def diagnose(pods: Iterable[Object], claims: Iterable[Object], now: datetime) -> Diagnosis | None:
     """What keeps the newest failing one of ``pods`` from running; None if nothing is known to be wrong.
 
     ``claims`` are the volume claims of the same component. The answer does not change while a container that ends
@@ -51,7 +54,7 @@ def diagnose(pods: Iterable[Object], claims: Iterable[Object] = ()) -> Diagnosis
     )
     waiting = [claim for claim in claims if claim.get("status", {}).get("phase") == "Pending"]
     for pod in newest_first:
-        if found := _containers(pod) or _scheduling(pod, waiting):
+        if found := _containers(pod, now) or _scheduling(pod, waiting):
             return found
     return None
 
@@ -64,10 +67,10 @@ def refused_pods(workload: Object) -> Diagnosis | None:
     return None
 
 
-def _containers(pod: Object) -> Diagnosis | None:
+def _containers(pod: Object, now: datetime) -> Diagnosis | None:
     status = pod.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-        if found := _waiting(pod, container) or _ended(pod, container):
+        if found := _waiting(pod, container) or _ended(pod, container, now):
             return found
     return None
 
@@ -87,9 +90,11 @@ def _waiting(pod: Object, container: Object) -> Diagnosis | None:
     return None
 
 
-def _ended(pod: Object, container: Object) -> Diagnosis | None:
+def _ended(pod: Object, container: Object, now: datetime) -> Diagnosis | None:
     last = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
     if container.get("ready") or not last or (last.get("exitCode") == 0 and last.get("reason") == "Completed"):
+        return None
+    if _runs_well(container, now):
         return None
     who = _who(pod, container)
     if last.get("reason") == "OOMKilled":
@@ -99,6 +104,15 @@ def _ended(pod: Object, container: Object) -> Diagnosis | None:
     ending = f"{who}: ends with exit code {last.get('exitCode')}"
     said = _shortened(last_words(str(last.get("message") or "")))
     return Diagnosis(Reason.CRASH_LOOP, f"{ending}: {said}" if said else ending)
+
+
+def _runs_well(container: Object, now: datetime) -> bool:
+    """Whether a container that ended before has got over it: it has started up and runs for so long that Kubernetes
+    counts its restarts anew."""
+    running = container.get("state", {}).get("running", {})
+    if not container.get("started") or "startedAt" not in running:
+        return False
+    return now - datetime.fromisoformat(running["startedAt"]) > _RESTARTS_FORGOTTEN
 
 
 def _scheduling(pod: Object, waiting_claims: list[Object]) -> Diagnosis | None:

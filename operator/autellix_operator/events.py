@@ -1,14 +1,14 @@
-"""Kubernetes Events: one for each change of the Ready condition. Pure functions."""
+"""Kubernetes Events: one for each change of Ready or, where that stays, of Degraded. Pure functions."""
 
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from autellix_operator.api.conditions import FAILURES
+from autellix_operator.api.conditions import FAILURES, ConditionType
 from autellix_operator.api.names import FIELD_MANAGER, Cluster
 from autellix_operator.api.spec import GROUP, KIND, VERSION
-from autellix_operator.status import ready_condition
+from autellix_operator.status import condition
 
 _MESSAGE_LENGTH = 1024
 """The API server refuses longer ones."""
@@ -17,15 +17,19 @@ _MESSAGE_LENGTH = 1024
 def event_of_change(
     cluster: Cluster, before: Mapping[str, Any], after: Mapping[str, Any], now: datetime
 ) -> dict[str, Any] | None:
-    """The Event for the change from one status to the next; None if Ready has the same status and reason.
+    """The Event for the change from one status to the next; None if Ready and Degraded have the same status and reason.
 
     Its name follows from the change, so that a repeated attempt meets the Event of the first.
     """
-    old, new = ready_condition(before), ready_condition(after)
-    if (old.get("status"), old.get("reason")) == (new["status"], new["reason"]):
+    for type_ in (ConditionType.READY, ConditionType.DEGRADED):
+        old, new = condition(before, type_), condition(after, type_)
+        if (old.get("status"), old.get("reason")) != (new["status"], new["reason"]):
+            break
+    else:
         return None
     change = [
         cluster.uid,
+        new["type"],
         str(new["observedGeneration"]),
         *(str(old.get(name)) for name in ("status", "reason", "lastTransitionTime")),
         new["status"],

@@ -13,16 +13,16 @@ import kopf
 
 from autellix_operator.api.names import CLUSTER_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, Key
 from autellix_operator.api.spec import GROUP
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, OBSERVED, OWNED, SECRET, Resource
-from autellix_operator.workers import COALESCE_SECONDS, SecretReferences
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, CONFIG_MAP, OBSERVED, OWNED, SECRET, Resource
+from autellix_operator.workers import COALESCE_SECONDS, ReferenceIndex
 from autellix_operator.workqueue import WorkQueue
 
 #: Secrets nobody refers to, often large and many: not even listed.
 _UNINTERESTING_SECRETS: Final = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"
 
 
-def registry(queue: WorkQueue, references: SecretReferences) -> kopf.OperatorRegistry:
-    """Handlers for clusters, for their children, and for Secrets that clusters refer to."""
+def registry(queue: WorkQueue, references: ReferenceIndex) -> kopf.OperatorRegistry:
+    """Handlers for clusters, for their children, and for objects that clusters refer to."""
     handlers = kopf.OperatorRegistry()
 
     async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
@@ -37,13 +37,18 @@ def registry(queue: WorkQueue, references: SecretReferences) -> kopf.OperatorReg
     async def secret_changed(namespace: str | None, name: str, labels: Mapping[str, str], **_: Any) -> None:
         if labels.get(MANAGED_BY_LABEL) == FIELD_MANAGER and CLUSTER_LABEL in labels:
             queue.add(Key(str(namespace), labels[CLUSTER_LABEL]), COALESCE_SECONDS)
-        for key in references.clusters(str(namespace), name):
+        for key in references.clusters(str(namespace), SECRET.kind, name):
+            queue.add(key, COALESCE_SECONDS)
+
+    async def config_map_changed(namespace: str | None, name: str, **_: Any) -> None:
+        for key in references.clusters(str(namespace), CONFIG_MAP.kind, name):
             queue.add(key, COALESCE_SECONDS)
 
     # A registry of one's own has no login handler.
     kopf.on.login(registry=handlers)(login)
     kopf.on.event(*_names(AUTELLIX_CLUSTER), registry=handlers)(cluster_changed)
     kopf.on.event(*_names(SECRET), registry=handlers)(secret_changed)
+    kopf.on.event(*_names(CONFIG_MAP), registry=handlers)(config_map_changed)
     for resource in _labelled():
         kopf.on.event(
             *_names(resource),

@@ -9,17 +9,25 @@ removes all, with or without a running operator.
 
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.conditions import Reason
-from autellix_operator.api.names import COMPONENT_LABEL, ENGINE_KEY, Cluster, Component, Key
-from autellix_operator.api.spec import GROUP, KIND, VERSION, InvalidSpec, Spec, parse_spec
+from autellix_operator.api.names import COMPONENT_LABEL, ENGINE_KEY, PAUSED_ANNOTATION, Cluster, Component, Key
+from autellix_operator.api.spec import GROUP, KIND, VERSION, Spec, parse_spec
 from autellix_operator.children import Children, ForeignObject, Leftover
+from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.objects import Images, desired_objects
-from autellix_operator.desired.secrets import engine_key_metadata, engine_key_secret, has_key, key_digest
+from autellix_operator.desired.secrets import (
+    engine_key_metadata,
+    engine_key_secret,
+    environment_digest,
+    has_key,
+    key_digest,
+)
 from autellix_operator.diagnosis import Diagnosis
 from autellix_operator.events import event_of_change
 from autellix_operator.kube.applier import (
@@ -27,6 +35,7 @@ from autellix_operator.kube.applier import (
     CLAIM,
     DEPLOYMENT,
     EVENT,
+    OPTIONAL,
     POD,
     REPLICA_SET,
     SECRET,
@@ -37,7 +46,8 @@ from autellix_operator.kube.applier import (
     Object,
     Refused,
 )
-from autellix_operator.status import Observed, invalid_status, status_of
+from autellix_operator.references import look_up, references
+from autellix_operator.status import Observed, invalid_status, paused, status_of
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +56,7 @@ _LEFTOVER_SECONDS: Final = 2.0
 #: What is refused now may be accepted later, without anything that would wake us.
 _PROBLEM_SECONDS: Final = 30.0
 _WORKLOADS: Final = (DEPLOYMENT.kind, STATEFUL_SET.kind)
+_OPTIONAL: Final = tuple(resource.kind for resource in OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +65,41 @@ class Result:
 
     requeue_after: float | None = None
     """Seconds after which to look again at the latest; None: when something changes, or at the next resync."""
-    secrets: frozenset[str] = frozenset()
-    """Names of the Secrets that the spec refers to: a change of one of them is a change for this cluster."""
+    references: frozenset[tuple[str, str]] = frozenset()
+    """Kinds and names of the objects that the spec refers to: a change of one of them is a change for this cluster."""
     exists: bool = True
     """False: the resource is gone."""
+
+
+@dataclass(slots=True)
+class Applied:
+    """What came of applying all objects of a cluster."""
+
+    workloads: dict[Component, Object]
+    problems: dict[Component, Diagnosis] = field(default_factory=dict)
+    monitoring: Diagnosis | None = None
 
 
 class Reconciler:
     """Reconciles clusters. Keeps no state between two reconciles.
 
-    ``now`` gives the time, ``new_engine_key`` a long random key in printable characters.
+    ``now`` gives the time, ``new_engine_key`` a long random key in printable characters; ``operator_namespace`` is
+    where the operator runs, empty outside of Kubernetes.
     """
 
     def __init__(
-        self, applier: Applier, images: Images, now: Callable[[], datetime], new_engine_key: Callable[[], str]
+        self,
+        applier: Applier,
+        images: Images,
+        now: Callable[[], datetime],
+        new_engine_key: Callable[[], str],
+        operator_namespace: str = "",
     ) -> None:
         self._applier = applier
         self._images = images
         self._now = now
         self._new_engine_key = new_engine_key
+        self._operator_namespace = operator_namespace
 
     async def reconcile(self, key: Key) -> Result:
         """Brings one cluster to what its spec wants. Raises ApiError: then it is to be tried again."""
@@ -93,32 +120,66 @@ class Reconciler:
 
     async def _reconcile(self, resource: Object, spec: Spec) -> Result:
         cluster = Cluster.of(resource)
+        generation, previous = resource["metadata"]["generation"], resource.get("status", {})
         children = await Children.read(self._applier, cluster)
-        problems = await self._missing_secrets(cluster, spec)
-        workloads: dict[Component, Object] = {}
+        wanted = references(spec)
+        referenced = await look_up(self._applier, cluster.namespace, wanted)
+        stopped = resource["metadata"].get("annotations", {}).get(PAUSED_ANNOTATION) == "true"
+        if stopped:
+            applied = Applied(children.workloads())
+        else:
+            applied = await self._apply_all(cluster, spec, children, referenced.environment)
+        observed = Observed(
+            applied.workloads,
+            children.all(POD),
+            children.all(REPLICA_SET),
+            children.all(CLAIM),
+            applied.problems,
+            referenced.missing,
+            applied.monitoring,
+        )
+        status = status_of(cluster, spec, generation, observed, previous, self._now())
+        await self._write_status(resource, paused(status, previous, self._now()) if stopped else status)
+        return Result(
+            requeue_after=_PROBLEM_SECONDS if applied.problems or applied.monitoring or referenced.missing else None,
+            references=frozenset((each.resource.kind, each.name) for each in wanted),
+        )
+
+    async def _apply_all(
+        self, cluster: Cluster, spec: Spec, children: Children, environment: Sequence[str]
+    ) -> "Applied":
+        applied = Applied({})
         try:
             secret = await self._engine_key(cluster, children)
         except (ForeignObject, Refused) as error:
-            problems |= dict.fromkeys((Component.ENGINE, Component.CONTROLLER), _diagnosis("Secret", error))
+            problem = _diagnosis("Secret", error)
+            applied.problems.update(dict.fromkeys((Component.ENGINE, Component.CONTROLLER), problem))
+            return applied
+        digests = Digests(key_digest(secret), environment_digest(secret, environment))
+        desired = desired_objects(cluster, spec, self._images, digests, self._operator_namespace)
+        for manifest in desired:
+            await self._apply(children, manifest, applied)
+        await children.remove_all_but([secret, *desired])
+        return applied
+
+    async def _apply(self, children: Children, manifest: dict[str, Any], applied: "Applied") -> None:
+        kind = manifest["kind"]
+        optional = kind in _OPTIONAL
+        component = Component(manifest["metadata"]["labels"][COMPONENT_LABEL])
+        if not children.can_have(kind):
+            message = f"Kubernetes has no {kind} ({manifest['apiVersion']}): the Prometheus Operator is not installed"
+            applied.monitoring = applied.monitoring or Diagnosis(Reason.API_MISSING, message)
+            return
+        try:
+            live = await children.apply(manifest)
+        except (ForeignObject, Refused) as error:
+            if optional:
+                applied.monitoring = applied.monitoring or _diagnosis(kind, error)
+            else:
+                applied.problems[component] = _diagnosis(kind, error)
         else:
-            desired = desired_objects(cluster, spec, self._images, key_digest(secret))
-            for manifest in desired:
-                component = Component(manifest["metadata"]["labels"][COMPONENT_LABEL])
-                try:
-                    live = await children.apply(manifest)
-                except (ForeignObject, Refused) as error:
-                    problems[component] = _diagnosis(manifest["kind"], error)
-                else:
-                    if manifest["kind"] in _WORKLOADS:
-                        workloads[component] = live
-            await children.remove_all_but([secret, *desired])
-        observed = Observed(workloads, children.all(POD), children.all(REPLICA_SET), children.all(CLAIM), problems)
-        generation, previous = resource["metadata"]["generation"], resource.get("status", {})
-        await self._write_status(resource, status_of(cluster, spec, generation, observed, previous, self._now()))
-        return Result(
-            requeue_after=_PROBLEM_SECONDS if problems else None,
-            secrets=frozenset(each.name for each in _references(spec)),
-        )
+            if kind in _WORKLOADS:
+                applied.workloads[component] = live
 
     async def _engine_key(self, cluster: Cluster, children: Children) -> Object:
         live = await children.find(SECRET, cluster.engine_key_secret)
@@ -132,20 +193,6 @@ class Reconciler:
         if not has_key(applied, ENGINE_KEY):
             raise Conflict(409, "Conflict", f"Secret {cluster.engine_key_secret} was removed meanwhile")
         return applied
-
-    async def _missing_secrets(self, cluster: Cluster, spec: Spec) -> dict[Component, Diagnosis]:
-        problems = {}
-        for reference in _references(spec):
-            try:
-                secret = await self._applier.get(SECRET, cluster.namespace, reference.name)
-            except NotFound:
-                problem = f"{reference.field}: there is no Secret {reference.name}"
-            else:
-                if has_key(secret, reference.key):
-                    continue
-                problem = f"{reference.field}: Secret {reference.name} has no key {reference.key}"
-            problems[reference.component] = Diagnosis(Reason.SECRET_MISSING, problem)
-        return problems
 
     async def _write_status(self, resource: Object, status: dict[str, Any]) -> None:
         before = resource.get("status", {})
@@ -161,25 +208,6 @@ class Reconciler:
         metadata = {"name": cluster.name, "namespace": cluster.namespace}
         manifest = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
         await self._applier.apply_status(AUTELLIX_CLUSTER, manifest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """A Secret that the spec refers to, and the part that needs it."""
-
-    component: Component
-    field: str
-    name: str
-    key: str
-
-
-def _references(spec: Spec) -> list[_Reference]:
-    found = []
-    if token := spec.model.token_secret_ref:
-        found.append(_Reference(Component.ENGINE, "spec.model.tokenSecretRef", token.name, token.key))
-    if keys := spec.controller.api_keys_secret_ref:
-        found.append(_Reference(Component.CONTROLLER, "spec.controller.apiKeysSecretRef", keys.name, keys.key))
-    return found
 
 
 def _diagnosis(kind: str, error: ForeignObject | Refused) -> Diagnosis:

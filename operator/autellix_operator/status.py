@@ -44,14 +44,18 @@ class Observed:
     replica_sets: Sequence[Object] = ()
     claims: Sequence[Object] = ()
     problems: Mapping[Component, Diagnosis] = field(default_factory=dict)
-    """What kept us from applying a part, or is known to keep it from running."""
+    """What kept us from applying a part: it is not what the spec wants, even if it serves."""
+    missing: Mapping[Component, Diagnosis] = field(default_factory=dict)
+    """Objects of others that a part refers to and that are not there. Pods that run already may go on without."""
+    monitoring: Diagnosis | None = None
+    """What is wrong with the objects of the Prometheus Operator."""
 
 
 def status_of(
     cluster: Cluster, spec: Spec, generation: int, observed: Observed, previous: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
     """The whole status. ``previous`` is the live one: conditions that did not flip keep their transition time."""
-    verdicts = judge(cluster, spec, observed)
+    verdicts = judge(cluster, spec, observed, now)
     deployment = observed.workloads.get(Component.ENGINE, {}).get("status", {})
     ready = deployment.get("readyReplicas", 0)
     selector = cluster.selector(Component.ENGINE)
@@ -70,9 +74,11 @@ def invalid_status(message: str, generation: int, previous: Mapping[str, Any], n
     """The status of a cluster whose spec is wrong: its parts stay as they are and are not judged."""
     unknown = Verdict(None, Reason.INVALID_SPEC, "not judged: the spec is not valid, nothing is changed until it is")
     wrong = Verdict(False, Reason.INVALID_SPEC, message)
-    verdicts = {type_: unknown for type_ in ConditionType} | {
+    verdicts: dict[ConditionType, Verdict] = {
+        **{type_: unknown for type_ in ConditionType if type_ != ConditionType.MONITORING_READY},
         ConditionType.READY: wrong,
         ConditionType.PROGRESSING: wrong,
+        ConditionType.DEGRADED: Verdict(True, Reason.INVALID_SPEC, message),
     }
     return {
         **previous,
@@ -81,9 +87,9 @@ def invalid_status(message: str, generation: int, previous: Mapping[str, Any], n
     }
 
 
-def judge(cluster: Cluster, spec: Spec, observed: Observed) -> dict[ConditionType, Verdict]:
+def judge(cluster: Cluster, spec: Spec, observed: Observed, now: datetime) -> dict[ConditionType, Verdict]:
     """What each condition says."""
-    parts = {_PARTS[component]: _part(component, spec, observed) for component in _PARTS}
+    parts = {_PARTS[component]: _part(component, spec, observed, now) for component in _PARTS}
     unready = [verdict for verdict in parts.values() if not verdict.status]
     failed = [verdict for verdict in unready if verdict.reason in FAILURES]
     moving = [verdict for verdict in unready if verdict.reason in _MOVING]
@@ -98,16 +104,51 @@ def judge(cluster: Cluster, spec: Spec, observed: Observed) -> dict[ConditionTyp
         progressing = Verdict(False, failed[0].reason, failed[0].message)
     else:
         progressing = Verdict(False, Reason.AVAILABLE, "all is as the spec wants it")
-    return {ConditionType.READY: ready, **parts, ConditionType.PROGRESSING: progressing}
+    verdicts: dict[ConditionType, Verdict] = {
+        ConditionType.READY: ready,
+        **parts,
+        ConditionType.PROGRESSING: progressing,
+        ConditionType.DEGRADED: _degraded(failed, observed),
+    }
+    if spec.monitoring.wanted:
+        verdicts[ConditionType.MONITORING_READY] = _monitoring(observed.monitoring)
+    return verdicts
 
 
-def ready_condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The Ready condition of a status; empty if there is none yet."""
-    found = (each for each in status.get("conditions", ()) if each["type"] == ConditionType.READY)
+def paused(status: Mapping[str, Any], previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``status`` of a cluster of which nothing may be changed: it speaks of the generation that was applied last."""
+    generation = previous.get("observedGeneration", status["observedGeneration"])
+    verdict = Verdict(False, Reason.PAUSED, "paused by annotation: nothing is changed")
+    (progressing,) = _conditions({ConditionType.PROGRESSING: verdict}, generation, previous, now)
+    conditions = [
+        progressing if each["type"] == ConditionType.PROGRESSING else {**each, "observedGeneration": generation}
+        for each in status["conditions"]
+    ]
+    return {**status, "observedGeneration": generation, "conditions": conditions}
+
+
+def _degraded(failed: list[Verdict], observed: Observed) -> Verdict:
+    if failed:
+        return Verdict(True, failed[0].reason, failed[0].message)
+    # What serves already and lacks something that its next start needs.
+    for missing in observed.missing.values():
+        return Verdict(True, missing.reason, missing.message)
+    return Verdict(False, Reason.AVAILABLE, "nothing is known to be wrong")
+
+
+def _monitoring(problem: Diagnosis | None) -> Verdict:
+    if problem is not None:
+        return Verdict(False, problem.reason, problem.message)
+    return Verdict(True, Reason.AVAILABLE, "all that the spec wants is there")
+
+
+def condition(status: Mapping[str, Any], type_: ConditionType) -> Mapping[str, Any]:
+    """A condition of a status; empty if there is none yet."""
+    found = (each for each in status.get("conditions", ()) if each["type"] == type_)
     return next(found, {})
 
 
-def _part(component: Component, spec: Spec, observed: Observed) -> Verdict:
+def _part(component: Component, spec: Spec, observed: Observed, now: datetime) -> Verdict:
     if component == Component.ETCD and spec.process_table.etcd.endpoints is not None:
         return Verdict(True, Reason.EXTERNAL, "etcd runs elsewhere; the controllers report on it")
     workload = observed.workloads.get(component)
@@ -123,10 +164,12 @@ def _part(component: Component, spec: Spec, observed: Observed) -> Verdict:
         if wanted == 0:
             return Verdict(False, Reason.SCALED_TO_ZERO, f"no {noun} is wanted")
         return Verdict(True, Reason.AVAILABLE, f"{ready} of {wanted} {noun}s serve")
+    if missing := observed.missing.get(component):
+        return Verdict(False, missing.reason, missing.message)
     pods = [each for each in observed.pods if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
     claims = [each for each in observed.claims if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
     newest = newest_pods(workload, pods, observed.replica_sets)
-    if problem := refused_pods(workload) or diagnose(newest, claims):
+    if problem := refused_pods(workload) or diagnose(newest, claims, now):
         return Verdict(False, problem.reason, problem.message)
     if total == 0 or (seen and total == updated):
         return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")

@@ -36,22 +36,22 @@ class Pace:
         return self.resync * (0.5 + jitter / 2)
 
 
-class SecretReferences:
-    """Which clusters refer to which Secrets, as of their last reconcile."""
+class ReferenceIndex:
+    """Which clusters refer to which objects of others, as of their last reconcile."""
 
     def __init__(self) -> None:
-        self._secrets: dict[Key, frozenset[str]] = {}
+        self._objects: dict[Key, frozenset[tuple[str, str]]] = {}
 
-    def set(self, cluster: Key, secrets: frozenset[str]) -> None:
-        """Replaces what a cluster refers to."""
-        if secrets:
-            self._secrets[cluster] = secrets
+    def set(self, cluster: Key, objects: frozenset[tuple[str, str]]) -> None:
+        """Replaces what a cluster refers to: kinds and names."""
+        if objects:
+            self._objects[cluster] = objects
         else:
-            self._secrets.pop(cluster, None)
+            self._objects.pop(cluster, None)
 
-    def clusters(self, namespace: str, secret: str) -> list[Key]:
-        """The clusters that refer to a Secret."""
-        return [key for key, names in self._secrets.items() if key.namespace == namespace and secret in names]
+    def clusters(self, namespace: str, kind: str, name: str) -> list[Key]:
+        """The clusters that refer to an object."""
+        return [key for key, found in self._objects.items() if key.namespace == namespace and (kind, name) in found]
 
 
 class Worker:
@@ -62,7 +62,7 @@ class Worker:
         queue: WorkQueue,
         reconcile: Callable[[Key], Awaitable[Result]],
         pace: Pace,
-        references: SecretReferences,
+        references: ReferenceIndex,
         metrics: Metrics,
         random: Callable[[], float],
         clock: Callable[[], float],
@@ -101,7 +101,7 @@ class Worker:
             log.exception("%s: unexpected error", key)
             return self._again(key, "error")
         self._failures.pop(key, None)
-        self._references.set(key, result.secrets)
+        self._references.set(key, result.references)
         if not result.exists:
             return "gone"
         resync = self._pace.next_resync(self._random())

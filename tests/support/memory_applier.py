@@ -16,12 +16,14 @@ Address = tuple[Resource, str, str]
 
 
 class MemoryApplier:
-    """The store. ``writes`` lists what was written, in order; ``failures`` are raised by the next calls, in order."""
+    """The store. ``writes`` lists what was written, in order; ``failures`` are raised by the next calls, in order;
+    ``absent`` are versions of APIs that it does not have."""
 
     def __init__(self) -> None:
         self.objects: dict[Address, dict[str, Json]] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.failures: list[ApiError] = []
+        self.absent: set[str] = set()
         self._applied: dict[tuple[Address, str], Json] = {}
         self._numbers = itertools.count(1)
 
@@ -40,6 +42,9 @@ class MemoryApplier:
             if kind == resource and place == namespace
             if labels.items() <= found["metadata"].get("labels", {}).items()
         ]
+
+    async def serves(self, resource: Resource) -> bool:
+        return resource.api_version not in self.absent
 
     async def create(self, resource: Resource, manifest: Object) -> Object:
         self._maybe_fail()

@@ -29,6 +29,11 @@ _GROUPS = {
     "statefulsets": "/apis/apps/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "servicemonitors": "/apis/monitoring.coreos.com/v1",
+    "podmonitors": "/apis/monitoring.coreos.com/v1",
+    "prometheusrules": "/apis/monitoring.coreos.com/v1",
 }
 #: Kinds that a cluster consists of.
 KINDS = (
@@ -37,6 +42,8 @@ KINDS = (
     "statefulsets",
     "roles",
     "rolebindings",
+    "poddisruptionbudgets",
+    "networkpolicies",
     "services",
     "serviceaccounts",
     "secrets",
@@ -104,6 +111,15 @@ class Bench:
         except ApiError as error:
             return error.status == 404
         return False
+
+    def serves(self, plural: str) -> bool:
+        """Whether the API server has this kind of object."""
+        try:
+            return "items" in self.admin.request("GET", self.path(plural))
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
 
     def make_cluster(self, name: str = "demo", **spec: Any) -> Object:
         """Makes an AutellixCluster."""

@@ -1,7 +1,7 @@
 """Condition types and reasons: the closed lists that status, Events and documentation share.
 
-Owner of all of them is this operator. All five conditions are present from the first visit of a resource on, and all
-speak of its newest generation: old pods that still serve during an update do not make one True.
+Owner of all of them is this operator. All but MonitoringReady are present from the first visit of a resource on, and
+all speak of its newest generation: old pods that still serve during an update do not make one True.
 """
 
 from enum import StrEnum
@@ -21,6 +21,11 @@ class ConditionType(StrEnum):
     """All etcd members serve. An etcd that runs elsewhere is not observed: its controllers report on it."""
     PROGRESSING = "Progressing"
     """Pods are on their way to what the newest spec wants. False when they have arrived, or will not without help."""
+    DEGRADED = "Degraded"
+    """Something is wrong that does not go away by itself, whether or not calls are served meanwhile."""
+    MONITORING_READY = "MonitoringReady"
+    """The objects of the Prometheus Operator that the spec wants are there. Present only while the spec wants any, and
+    of no influence on Ready."""
 
 
 class Reason(StrEnum):
@@ -44,6 +49,14 @@ class Reason(StrEnum):
     """An object that is not ours has a name that we need."""
     SECRET_MISSING = "SecretMissing"
     """A Secret that the spec refers to, or its key, does not exist."""
+    CONFIG_MAP_MISSING = "ConfigMapMissing"
+    """A ConfigMap that the spec refers to, or its key, does not exist."""
+    CLAIM_MISSING = "ClaimMissing"
+    """A volume claim that the spec refers to does not exist."""
+    API_MISSING = "ApiMissing"
+    """Kubernetes has not the API that the spec asks for: the Prometheus Operator is not installed."""
+    PAUSED = "Paused"
+    """The annotation autellix.dev/paused is set: nothing is changed, and a new spec waits."""
     IMAGE_PULL_FAILED = "ImagePullFailed"
     """A node cannot get an image."""
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
@@ -67,6 +80,8 @@ FAILURES = frozenset(
         Reason.APPLY_REFUSED,
         Reason.NAME_CONFLICT,
         Reason.SECRET_MISSING,
+        Reason.CONFIG_MAP_MISSING,
+        Reason.CLAIM_MISSING,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_CONFIG_ERROR,
         Reason.CRASH_LOOP,

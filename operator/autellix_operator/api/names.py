@@ -14,8 +14,14 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 CLUSTER_LABEL: Final = f"{GROUP}/cluster"
 #: On the pods that read the engine key: they start anew when it changes.
 KEY_DIGEST_ANNOTATION: Final = f"{GROUP}/engine-key-digest"
+#: On the pods of engines: they start anew when a Secret or ConfigMap behind their environment changes.
+ENVIRONMENT_DIGEST_ANNOTATION: Final = f"{GROUP}/environment-digest"
 #: Key of the Secret that holds the engine key.
 ENGINE_KEY: Final = "api-key"
+
+
+#: On a cluster, with the value "true": nothing of it is changed until the annotation goes.
+PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 
 
 class Component(StrEnum):

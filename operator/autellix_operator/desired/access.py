@@ -3,6 +3,7 @@
 from typing import Any
 
 from autellix_operator.api.names import Cluster, Component
+from autellix_operator.api.spec import Spec
 
 
 def service_account(cluster: Cluster, component: Component) -> dict[str, Any]:
@@ -13,6 +14,11 @@ def service_account(cluster: Cluster, component: Component) -> dict[str, Any]:
         "metadata": cluster.metadata(component, cluster.child(component)),
         "automountServiceAccountToken": False,
     }
+
+
+def controller_account(cluster: Cluster, spec: Spec) -> str:
+    """Name of the ServiceAccount of the controllers."""
+    return spec.controller.service_account_name or cluster.child(Component.CONTROLLER)
 
 
 def controller_role(cluster: Cluster) -> dict[str, Any]:
@@ -27,7 +33,7 @@ def controller_role(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def controller_role_binding(cluster: Cluster) -> dict[str, Any]:
+def controller_role_binding(cluster: Cluster, spec: Spec) -> dict[str, Any]:
     """Gives controllers their Role."""
     name = cluster.child(Component.CONTROLLER)
     return {
@@ -35,5 +41,7 @@ def controller_role_binding(cluster: Cluster) -> dict[str, Any]:
         "kind": "RoleBinding",
         "metadata": cluster.metadata(Component.CONTROLLER, name),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": cluster.namespace}],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": controller_account(cluster, spec), "namespace": cluster.namespace}
+        ],
     }

@@ -2,9 +2,12 @@
 
 from typing import Any, Final
 
+from autellix_operator.api.controller import Controller
 from autellix_operator.api.names import ENGINE_KEY, KEY_DIGEST_ANNOTATION, Cluster, Component
 from autellix_operator.api.spec import Spec
 from autellix_operator.desired import pods
+from autellix_operator.desired.access import controller_account
+from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.etcd import client_addresses
 from autellix_operator.desired.template import merge_pod_template
 
@@ -16,22 +19,24 @@ _GRACE_SECONDS: Final = 120
 _KEYS_FOLDER: Final = "/etc/autellix/api-keys"
 
 
-def controller_deployment(cluster: Cluster, spec: Spec, image: str, key_digest: str) -> dict[str, Any]:
-    """The Deployment. ``key_digest`` stands for the engine key: new pods when it changes. Raises InvalidSpec."""
+def controller_deployment(cluster: Cluster, spec: Spec, image: str, digests: Digests) -> dict[str, Any]:
+    """The Deployment. Raises InvalidSpec."""
     controller = spec.controller
     selector = cluster.selector(Component.CONTROLLER)
     keys = controller.api_keys_secret_ref
     template = {
         "metadata": {
             "labels": cluster.labels(Component.CONTROLLER),
-            "annotations": {KEY_DIGEST_ANNOTATION: key_digest, "kubectl.kubernetes.io/default-container": "controller"},
+            "annotations": {
+                KEY_DIGEST_ANNOTATION: digests.engine_key,
+                "kubectl.kubernetes.io/default-container": "controller",
+            },
         },
         "spec": {
-            "serviceAccountName": cluster.child(Component.CONTROLLER),
+            **pods.all_pods(spec),
+            "serviceAccountName": controller_account(cluster, spec),
             # The only pods with a token: controllers find engines by watching EndpointSlices.
             "automountServiceAccountToken": True,
-            "enableServiceLinks": False,
-            "securityContext": pods.POD_SECURITY,
             "terminationGracePeriodSeconds": _LEAVE_SECONDS + _GRACE_SECONDS,
             "topologySpreadConstraints": pods.spread(selector),
             "containers": [_container(cluster, spec, image)],
@@ -124,7 +129,25 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
         pods.literal(f"{prefix}ENGINES", f"kubernetes://{cluster.namespace}/{cluster.child(Component.ENGINE)}"),
         pods.pod_name(f"{prefix}REPLICA"),
         pods.literal(f"{prefix}LOCALITY_THRESHOLD_TOKENS", str(spec.routing.locality_threshold_tokens)),
+        pods.literal(f"{prefix}SPILL_RATIO", f"{spec.routing.spill_ratio_percent / 100:g}"),
+        pods.literal(f"{prefix}SPILL_CALLS", str(spec.routing.spill_calls)),
+        *_limits(prefix, spec.controller),
         pods.literal(f"{prefix}SESSION_TIMEOUT_SECONDS", str(spec.controller.session_timeout_seconds)),
         access,
         pods.from_secret("AUTELLIX_ENGINE_KEY", cluster.engine_key_secret, ENGINE_KEY),
     ]
+
+
+def _limits(prefix: str, controller: Controller) -> list[dict[str, Any]]:
+    limits, deadlines = controller.limits, controller.deadlines
+    values = {
+        "MAX_CALLS": limits.max_calls,
+        "BODY_LIMIT_BYTES": limits.request_mebibytes << 20,
+        "ANSWER_LIMIT_BYTES": limits.response_mebibytes << 20,
+        "BODY_DEADLINE_SECONDS": deadlines.body_seconds,
+        "CONNECT_DEADLINE_SECONDS": deadlines.connect_seconds,
+        "FIRST_BYTE_DEADLINE_SECONDS": deadlines.first_byte_seconds,
+        "IDLE_DEADLINE_SECONDS": deadlines.idle_seconds,
+        "TOTAL_DEADLINE_SECONDS": deadlines.total_seconds,
+    }
+    return [pods.literal(prefix + name, str(value)) for name, value in values.items()]

@@ -3,33 +3,44 @@
 import json
 from typing import Any, Final
 
-from autellix_operator.api.names import ENGINE_KEY, KEY_DIGEST_ANNOTATION, Cluster, Component
+from autellix_operator.api.engine import Variable
+from autellix_operator.api.names import (
+    ENGINE_KEY,
+    ENVIRONMENT_DIGEST_ANNOTATION,
+    KEY_DIGEST_ANNOTATION,
+    Cluster,
+    Component,
+)
 from autellix_operator.api.spec import Spec
 from autellix_operator.desired import pods
+from autellix_operator.desired.digests import Digests
+from autellix_operator.desired.sizing import requested_memory, shared_memory
 from autellix_operator.desired.template import merge_pod_template
 
 PORT: Final = 8000
+_CACHE: Final = "/cache"
 _PROBE_PERIOD_SECONDS: Final = 5
 #: After the drain: vLLM ends what is left and frees the devices.
 _STOP_SECONDS: Final = 30
 
 
-def engine_deployment(cluster: Cluster, spec: Spec, image: str, key_digest: str) -> dict[str, Any]:
-    """The Deployment. ``key_digest`` stands for the engine key: new pods when it changes. Raises InvalidSpec."""
+def engine_deployment(cluster: Cluster, spec: Spec, image: str, digests: Digests) -> dict[str, Any]:
+    """The Deployment. Raises InvalidSpec."""
     engine = spec.engine
     selector = cluster.selector(Component.ENGINE)
     template = {
         "metadata": {
             "labels": cluster.labels(Component.ENGINE),
-            "annotations": {KEY_DIGEST_ANNOTATION: key_digest, "kubectl.kubernetes.io/default-container": "engine"},
+            "annotations": {
+                KEY_DIGEST_ANNOTATION: digests.engine_key,
+                **({ENVIRONMENT_DIGEST_ANNOTATION: digests.environment} if digests.environment else {}),
+                "kubectl.kubernetes.io/default-container": "engine",
+            },
         },
         "spec": {
-            "serviceAccountName": cluster.child(Component.ENGINE),
+            **pods.all_pods(spec),
+            "serviceAccountName": engine.service_account_name or cluster.child(Component.ENGINE),
             "automountServiceAccountToken": False,
-            # Names of Services as environment variables would only fill the environment that vLLM reads its settings
-            # from.
-            "enableServiceLinks": False,
-            "securityContext": pods.POD_SECURITY,
             "terminationGracePeriodSeconds": engine.drain_seconds + _STOP_SECONDS,
             "topologySpreadConstraints": pods.spread(selector),
             "containers": [_container(cluster, spec, image)],
@@ -37,7 +48,8 @@ def engine_deployment(cluster: Cluster, spec: Spec, image: str, key_digest: str)
                 {"name": "scratch", "emptyDir": {}},
                 {"name": "tmp", "emptyDir": {}},
                 # Workers of one engine exchange tensors through shared memory; the container runtime gives 64 MiB.
-                {"name": "shm", "emptyDir": {"medium": "Memory"}},
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(engine)}},
+                *_cache_volumes(spec),
             ],
         },
     }
@@ -142,13 +154,25 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
             {"name": "scratch", "mountPath": "/scratch"},
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shm", "mountPath": "/dev/shm"},
+            *([{"name": "cache", "mountPath": _CACHE}] if spec.model.cache else []),
         ],
     }
-    # How much memory an engine needs depends on its model: that is for the resource's own template to say.
-    container["resources"] = {"requests": pods.requests("500m")}
+    limits = {"memory": engine.memory} if engine.memory else {}
     if engine.gpu:
-        container["resources"]["limits"] = {engine.gpu.resource_name: str(engine.gpu.count)}
+        limits[engine.gpu.resource_name] = str(engine.gpu.count)
+    container["resources"] = {"requests": pods.requests("500m", requested_memory(spec))}
+    if limits:
+        container["resources"]["limits"] = limits
     return container
+
+
+def _cache_volumes(spec: Spec) -> list[dict[str, Any]]:
+    cache = spec.model.cache
+    if cache is None:
+        return []
+    if cache.claim_name is not None:
+        return [{"name": "cache", "persistentVolumeClaim": {"claimName": cache.claim_name}}]
+    return [{"name": "cache", "emptyDir": {"sizeLimit": cache.ephemeral_size}}]
 
 
 def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
@@ -159,6 +183,17 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
         pods.literal("AUTELLIX_DRAIN_SECONDS", str(spec.engine.drain_seconds)),
         pods.literal("HOME", "/scratch"),
         pods.literal("TMPDIR", "/tmp"),
-        pods.literal("HF_HOME", "/scratch/huggingface"),
+        pods.literal("HF_HOME", f"{_CACHE if spec.model.cache else '/scratch'}/huggingface"),
         *([pods.from_secret("HF_TOKEN", token.name, token.key)] if token else []),
+        *(_variable(each) for each in spec.engine.env),
     ]
+
+
+def _variable(variable: Variable) -> dict[str, Any]:
+    source = variable.value_from
+    if source is None:
+        return pods.literal(variable.name, variable.value or "")
+    if source.secret_key_ref is not None:
+        return pods.from_secret(variable.name, source.secret_key_ref.name, source.secret_key_ref.key)
+    assert source.config_map_key_ref is not None
+    return pods.from_config_map(variable.name, source.config_map_key_ref.name, source.config_map_key_ref.key)

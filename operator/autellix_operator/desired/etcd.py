@@ -2,21 +2,40 @@
 
 from typing import Any, Final
 
+from autellix_operator.api.base import size_in_bytes
 from autellix_operator.api.names import Cluster, Component
-from autellix_operator.api.spec import Etcd, ManagedEtcd, size_in_bytes
+from autellix_operator.api.process_table import Etcd, ManagedEtcd
+from autellix_operator.api.spec import Spec
 from autellix_operator.desired import pods
+from autellix_operator.desired.template import merge_pod_template
 
 CLIENT_PORT: Final = 2379
 PEER_PORT: Final = 2380
+#: Metrics and health in plain HTTP: neither kubelet nor Prometheus has a client certificate.
+METRICS_PORT: Final = 2381
 _DATA: Final = "/var/lib/etcd"
 #: etcd advises against more.
 _MAX_QUOTA_BYTES: Final = 8 << 30
 
 
-def etcd_stateful_set(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any]:
-    """The StatefulSet."""
+def etcd_stateful_set(cluster: Cluster, spec: Spec, etcd: ManagedEtcd, image: str) -> dict[str, Any]:
+    """The StatefulSet. Raises InvalidSpec."""
     selector = cluster.selector(Component.ETCD)
     name = cluster.child(Component.ETCD)
+    template = {
+        "metadata": {
+            "labels": cluster.labels(Component.ETCD),
+            "annotations": {"kubectl.kubernetes.io/default-container": "etcd"},
+        },
+        "spec": {
+            **pods.all_pods(spec),
+            "serviceAccountName": name,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 30,
+            "topologySpreadConstraints": pods.spread(selector),
+            "containers": [_container(cluster, etcd, image)],
+        },
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -27,23 +46,10 @@ def etcd_stateful_set(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[s
             "selector": {"matchLabels": selector},
             # Members find one another before any of them is ready.
             "podManagementPolicy": "Parallel",
-            # The table is of use to this cluster alone: its volumes go with it.
-            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
-            "template": {
-                "metadata": {
-                    "labels": cluster.labels(Component.ETCD),
-                    "annotations": {"kubectl.kubernetes.io/default-container": "etcd"},
-                },
-                "spec": {
-                    "serviceAccountName": name,
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "securityContext": pods.POD_SECURITY,
-                    "terminationGracePeriodSeconds": 30,
-                    "topologySpreadConstraints": pods.spread(selector),
-                    "containers": [_container(cluster, etcd, image)],
-                },
-            },
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": etcd.when_deleted, "whenScaled": "Retain"},
+            "template": merge_pod_template(
+                template, etcd.template, container="etcd", field="spec.processTable.etcd.managed.template"
+            ),
             "volumeClaimTemplates": [_claim(cluster, etcd)],
         },
     }
@@ -97,6 +103,7 @@ def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any
             f"--data-dir={_DATA}/data",
             f"--listen-client-urls=http://0.0.0.0:{CLIENT_PORT}",
             f"--advertise-client-urls=http://$(POD_NAME).{service}.{cluster.namespace}.svc:{CLIENT_PORT}",
+            f"--listen-metrics-urls=http://0.0.0.0:{METRICS_PORT}",
             f"--listen-peer-urls=http://0.0.0.0:{PEER_PORT}",
             f"--initial-advertise-peer-urls={peer_url('$(POD_NAME)')}",
             "--initial-cluster=" + ",".join(f"{member}={peer_url(member)}" for member in members),
@@ -111,10 +118,11 @@ def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any
         "ports": [
             {"name": "client", "containerPort": CLIENT_PORT, "protocol": "TCP"},
             {"name": "peer", "containerPort": PEER_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "startupProbe": pods.http_probe("/readyz", "client", period=1, failures=300),
-        "livenessProbe": pods.http_probe("/livez", "client", period=10, failures=6, timeout=5),
-        "readinessProbe": pods.http_probe("/readyz", "client", period=5, failures=3, timeout=5),
+        "startupProbe": pods.http_probe("/readyz", "metrics", period=1, failures=300),
+        "livenessProbe": pods.http_probe("/livez", "metrics", period=10, failures=6, timeout=5),
+        "readinessProbe": pods.http_probe("/readyz", "metrics", period=5, failures=3, timeout=5),
         "resources": {"requests": pods.requests("100m", "128Mi")},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": pods.CONTAINER_SECURITY,

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from autellix_operator.api.spec import Spec
+
 #: The restricted level of Pod Security asks for all of this. 65532 is the customary "nonroot" user.
 USER_ID: Final = 65532
 POD_SECURITY: Final = {
@@ -19,6 +21,21 @@ CONTAINER_SECURITY: Final = {
 }
 
 
+def all_pods(spec: Spec) -> dict[str, Any]:
+    """Fields of every pod of a cluster."""
+    return {
+        # Names of Services as environment variables would only fill the environment that programs read settings from.
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        **(
+            {"imagePullSecrets": [{"name": each.name} for each in spec.image_pull_secrets]}
+            if spec.image_pull_secrets
+            else {}
+        ),
+        **({"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}),
+    }
+
+
 def literal(name: str, value: str) -> dict[str, Any]:
     """An environment variable."""
     return {"name": name, "value": value}
@@ -27,6 +44,11 @@ def literal(name: str, value: str) -> dict[str, Any]:
 def from_secret(name: str, secret: str, key: str) -> dict[str, Any]:
     """An environment variable from a Secret."""
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def from_config_map(name: str, config_map: str, key: str) -> dict[str, Any]:
+    """An environment variable from a ConfigMap."""
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": key}}}
 
 
 def pod_name(name: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The engine key: with it controllers are let in by engines, and nobody else is."""
 
 import hashlib
+import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autellix_operator.api.names import ENGINE_KEY, Cluster, Component
@@ -37,3 +38,12 @@ def key_digest(secret: Mapping[str, Any]) -> str:
     """A short digest of the engine key. Tells that the key changed; says nothing about it, for the key is long and
     random."""
     return hashlib.sha256(b64decode(secret["data"][ENGINE_KEY])).hexdigest()[:16]
+
+
+def environment_digest(secret: Mapping[str, Any], contents: Sequence[str]) -> str:
+    """A short digest of what stands in an environment; empty if nothing does. It cannot be guessed at: a password
+    may be short, so the engine key goes in too."""
+    if not contents:
+        return ""
+    key = b64decode(secret["data"][ENGINE_KEY])
+    return hmac.new(key, "\0".join(contents).encode(), hashlib.sha256).hexdigest()[:16]

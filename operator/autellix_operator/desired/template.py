@@ -9,7 +9,7 @@ each would be neither.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from autellix_operator.api.spec import InvalidSpec
+from autellix_operator.api.base import InvalidSpec
 
 Json = Any
 

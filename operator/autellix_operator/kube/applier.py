@@ -36,9 +36,27 @@ ROLE_BINDING: Final = Resource("rbac.authorization.k8s.io/v1", "RoleBinding", "r
 POD: Final = Resource("v1", "Pod", "pods")
 CLAIM: Final = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 EVENT: Final = Resource("v1", "Event", "events")
+CONFIG_MAP: Final = Resource("v1", "ConfigMap", "configmaps")
+DISRUPTION_BUDGET: Final = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICY: Final = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+SERVICE_MONITOR: Final = Resource("monitoring.coreos.com/v1", "ServiceMonitor", "servicemonitors")
+POD_MONITOR: Final = Resource("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
+PROMETHEUS_RULE: Final = Resource("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules")
 
 #: Kinds of which we make objects, and remove those that are no longer wanted.
-OWNED: Final = (SECRET, SERVICE_ACCOUNT, SERVICE, ROLE, ROLE_BINDING, STATEFUL_SET, DEPLOYMENT)
+OWNED: Final = (
+    SECRET,
+    SERVICE_ACCOUNT,
+    SERVICE,
+    ROLE,
+    ROLE_BINDING,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    STATEFUL_SET,
+    DEPLOYMENT,
+)
+#: The same, of APIs that a Kubernetes need not have.
+OPTIONAL: Final = (SERVICE_MONITOR, POD_MONITOR, PROMETHEUS_RULE)
 #: Kinds that others make for us and that tell why something does not work.
 OBSERVED: Final = (POD, REPLICA_SET, CLAIM)
 
@@ -75,6 +93,10 @@ class Applier(Protocol):
 
     async def list(self, resource: Resource, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """All objects with these labels."""
+        ...
+
+    async def serves(self, resource: Resource) -> bool:
+        """Whether the API server has this kind of object."""
         ...
 
     async def create(self, resource: Resource, manifest: Object) -> Object:

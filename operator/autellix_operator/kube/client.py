@@ -1,6 +1,8 @@
 """The Applier over the official Kubernetes client."""
 
 import json
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -16,6 +18,7 @@ from autellix_operator.kube.applier import ApiError, Conflict, NotFound, Object,
 #: No single request should hold up a worker for longer.
 _REQUEST_SECONDS: Final = 30
 _PAGE: Final = 500
+_DISCOVERY_SECONDS: Final = 60.0
 
 
 class NoCredentials(Exception):
@@ -30,10 +33,18 @@ class KubernetesApplier:
     there was no answer.
     """
 
-    def __init__(self, api: client.ApiClient, field_manager: str, on_error: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        api: client.ApiClient,
+        field_manager: str,
+        on_error: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client: Any = DynamicClient(api)  # type: ignore[no-untyped-call]
         self._field_manager = field_manager
         self._on_error = on_error
+        self._clock = clock
+        self._kinds: dict[str, tuple[float, frozenset[str]]] = {}
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
         """See Applier."""
@@ -51,6 +62,20 @@ class KubernetesApplier:
             found += answer["items"]
             if not (page := answer["metadata"].get("continue")):
                 return found
+
+    async def serves(self, resource: Resource) -> bool:
+        """See Applier. What a group has is asked for again after a while: it may be installed later."""
+        group = resource.api_version
+        asked, kinds = self._kinds.get(group, (-math.inf, frozenset()))
+        if self._clock() - asked > _DISCOVERY_SECONDS:
+            try:
+                answer = await self._request("get", f"/apis/{group}")
+            except NotFound:
+                kinds = frozenset()
+            else:
+                kinds = frozenset(each["kind"] for each in answer["resources"])
+            self._kinds[group] = self._clock(), kinds
+        return resource.kind in kinds
 
     async def create(self, resource: Resource, manifest: Object) -> Object:
         """See Applier."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from autellix_operator.api.spec import RESERVED_ARGUMENTS, RESERVED_FAMILIES, InvalidSpec, parse_spec
+from autellix_operator.api.arguments import RESERVED_ARGUMENTS, RESERVED_FAMILIES
+from autellix_operator.api.base import InvalidSpec
+from autellix_operator.api.spec import parse_spec
 from support.apiserver import ApiError
 from support.operator_bench import Bench, cluster
 
@@ -27,6 +29,10 @@ def controller(**fields: Any) -> Spec:
     return {"controller": fields}
 
 
+def network(**fields: Any) -> Spec:
+    return {"networkPolicy": {"mode": "Enabled", **fields}}
+
+
 def etcd(**fields: Any) -> Spec:
     return {"processTable": {"etcd": fields}}
 
@@ -42,6 +48,40 @@ ACCEPTED: dict[str, Spec] = {
             "tokenSecretRef": {"name": "t"},
         }
     },
+    "a shared cache": {"model": {"name": "m", "cache": {"claimName": "models"}}},
+    "a cache of each engine": {"model": {"name": "m", "cache": {"ephemeralSize": "50Gi"}}},
+    "a model that just fits": {
+        "model": {"name": "m", "weightsSize": "144Gi"},
+        **engine(gpu={"count": 2, "memory": "80Gi"}),
+    },
+    "a model that fits into memory": {"model": {"name": "m", "weightsSize": "1Gi"}, **engine(memory="8Gi")},
+    "GPUs of unknown memory": {"model": {"name": "m", "weightsSize": "144Gi"}, **engine(gpu={})},
+    "memory": engine(memory="16Gi", sharedMemorySize="4Gi", swap={"size": "8Gi"}),
+    "swapping into a share of memory": engine(memory="16Gi", sharedMemorySize="4Gi", swap={"size": "90%"}),
+    "swapping, prepared": engine(swap={"size": "8Gi", "prefetchSeconds": 3600}),
+    "variables": engine(
+        env=[
+            {"name": "A", "value": ""},
+            {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+        ]
+    ),
+    "accounts and budgets": {
+        **engine(serviceAccountName="a", podDisruptionBudget={"maxUnavailable": 0}),
+        **controller(serviceAccountName="b", podDisruptionBudget={"maxUnavailable": 100}),
+    },
+    "limits": controller(limits={"maxCalls": 1, "requestMebibytes": 2047, "responseMebibytes": 1}),
+    "deadlines": controller(deadlines={"firstByteSeconds": 5, "totalSeconds": 5}),
+    "spilling": {"routing": {"spillRatioPercent": 100, "spillCalls": 1}},
+    "pull secrets and priority": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}], "priorityClassName": "high"},
+    "monitoring": {
+        "monitoring": {"monitors": "Enabled", "alerts": "Enabled", "labels": {"a/b": "c"}, "intervalSeconds": 5}
+    },
+    "a network": network(
+        clientsFrom=[{"cidr": "10.0.0.0/8"}, {"cidr": "fd00::/8"}, {"podLabels": {"a": "b"}, "namespaceLabels": {}}],
+        metricsFrom=[{"namespaceLabels": {"a": "b"}}],
+    ),
+    "volumes that stay": etcd(managed={"whenDeleted": "Retain", "template": {"spec": {"x-new": 1}}}),
     "no engines": engine(replicas=0),
     "many engines": engine(replicas=1000),
     "an image with a digest": engine(image="registry.example:5000/engine@sha256:abc"),
@@ -80,6 +120,87 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     "a served name that is an argument": ({"model": {"name": "m", "servedName": "-x"}}, "spec.model.servedName"),
     "a revision that is an argument": ({"model": {"name": "m", "revision": "-x"}}, "spec.model.revision"),
     "a token without a name": ({"model": {"name": "m", "tokenSecretRef": {}}}, "spec.model.tokenSecretRef.name"),
+    "both caches": ({"model": {"name": "m", "cache": {"claimName": "a", "ephemeralSize": "1Gi"}}}, "spec.model.cache"),
+    "neither cache": ({"model": {"name": "m", "cache": {}}}, "spec.model.cache"),
+    "a cache with a slash": ({"model": {"name": "m", "cache": {"claimName": "a/b"}}}, "spec.model.cache.claimName"),
+    "a cache without a unit": (
+        {"model": {"name": "m", "cache": {"ephemeralSize": "1"}}},
+        "spec.model.cache.ephemeralSize",
+    ),
+    "weights without a unit": ({"model": {"name": "m", "weightsSize": "7B"}}, "spec.model.weightsSize"),
+    "a model that does not fit": (
+        {"model": {"name": "m", "weightsSize": "145Gi"}, **engine(gpu={"count": 2, "memory": "80Gi"})},
+        "spec",
+    ),
+    "a model that does not fit into the share": (
+        {
+            "model": {"name": "m", "weightsSize": "41Gi"},
+            **engine(gpu={"memory": "80Gi"}, gpuMemoryUtilizationPercent=50),
+        },
+        "spec",
+    ),
+    "a model that does not fit into memory": (
+        {"model": {"name": "m", "weightsSize": "8Gi"}, **engine(memory="8Gi")},
+        "spec",
+    ),
+    "GPU memory without a unit": (engine(gpu={"memory": "80G"}), "spec.engine.gpu.memory"),
+    "memory without a unit": (engine(memory="1.5Gi"), "spec.engine.memory"),
+    "no shared memory": (engine(sharedMemorySize="0Gi"), "spec.engine.sharedMemorySize"),
+    "more shared memory than memory": (engine(memory="1024Mi", sharedMemorySize="1Gi"), "spec.engine"),
+    "more swap than memory": (engine(memory="8Gi", swap={"size": "8Gi"}), "spec.engine"),
+    "more parts than memory": (engine(memory="8Gi", sharedMemorySize="4Gi", swap={"size": "4Gi"}), "spec.engine"),
+    "swap without a size": (engine(swap={}), "spec.engine.swap.size"),
+    "swap into all memory": (engine(swap={"size": "100%"}), "spec.engine.swap.size"),
+    "a variable of the system": (engine(env=[{"name": "HF_HOME", "value": "x"}]), "spec.engine.env"),
+    "a variable of ours": (engine(env=[{"name": "AUTELLIX_X", "value": "x"}]), "spec.engine.env"),
+    "a variable with a dash": (engine(env=[{"name": "A-B", "value": "x"}]), "spec.engine.env"),
+    "a variable twice": (engine(env=[{"name": "A", "value": "x"}] * 2), "spec.engine.env"),
+    "a variable without a value": (engine(env=[{"name": "A"}]), "spec.engine.env"),
+    "a variable from nowhere": (engine(env=[{"name": "A", "valueFrom": {}}]), "spec.engine.env"),
+    "a variable from two places": (
+        engine(
+            env=[
+                {
+                    "name": "A",
+                    "valueFrom": {
+                        "secretKeyRef": {"name": "a", "key": "b"},
+                        "configMapKeyRef": {"name": "a", "key": "b"},
+                    },
+                }
+            ]
+        ),
+        "spec.engine.env",
+    ),
+    "a variable from a Secret without a key": (
+        engine(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a"}}}]),
+        "spec.engine.env",
+    ),
+    "an account with capitals": (engine(serviceAccountName="A"), "spec.engine.serviceAccountName"),
+    "fewer than none away": (
+        engine(podDisruptionBudget={"maxUnavailable": -1}),
+        "spec.engine.podDisruptionBudget.maxUnavailable",
+    ),
+    "no calls": (controller(limits={"maxCalls": 0}), "spec.controller.limits.maxCalls"),
+    "requests too large": (controller(limits={"requestMebibytes": 2048}), "spec.controller.limits.requestMebibytes"),
+    "no time to connect": (controller(deadlines={"connectSeconds": 0}), "spec.controller.deadlines.connectSeconds"),
+    "an answer that begins after its end": (
+        controller(deadlines={"firstByteSeconds": 6, "totalSeconds": 5}),
+        "spec.controller.deadlines",
+    ),
+    "spilling to busier engines": ({"routing": {"spillRatioPercent": 99}}, "spec.routing.spillRatioPercent"),
+    "spilling at once": ({"routing": {"spillCalls": 0}}, "spec.routing.spillCalls"),
+    "a pull secret twice": ({"imagePullSecrets": [{"name": "a"}, {"name": "a"}]}, "spec.imagePullSecrets"),
+    "a priority with a space": ({"priorityClassName": "a b"}, "spec.priorityClassName"),
+    "a switch that is a boolean": ({"monitoring": {"monitors": True}}, "spec.monitoring.monitors"),
+    "no interval": ({"monitoring": {"intervalSeconds": 0}}, "spec.monitoring.intervalSeconds"),
+    "an unknown mode": ({"networkPolicy": {"mode": "Off"}}, "spec.networkPolicy.mode"),
+    "an address that is no range": (network(clientsFrom=[{"cidr": "10.0.0.1"}]), "spec.networkPolicy.clientsFrom"),
+    "a peer that is nobody": (network(metricsFrom=[{}]), "spec.networkPolicy.metricsFrom"),
+    "a peer that is both": (
+        network(metricsFrom=[{"cidr": "10.0.0.0/8", "podLabels": {}}]),
+        "spec.networkPolicy.metricsFrom",
+    ),
+    "volumes that may stay": (etcd(managed={"whenDeleted": "Keep"}), "spec.processTable.etcd.managed.whenDeleted"),
     "fewer than no engines": (engine(replicas=-1), "spec.engine.replicas"),
     "too many engines": (engine(replicas=1001), "spec.engine.replicas"),
     "half an engine": (engine(replicas=1.5), "spec.engine.replicas"),

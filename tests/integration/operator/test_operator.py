@@ -23,6 +23,9 @@ CHILDREN = {
     ("rolebindings", "demo-controller"),
     ("services", "demo"),
     ("deployments", "demo-controller"),
+    ("poddisruptionbudgets", "demo-etcd"),
+    ("poddisruptionbudgets", "demo-engine"),
+    ("poddisruptionbudgets", "demo-controller"),
 }
 
 
@@ -52,6 +55,7 @@ def test_a_cluster_becomes_its_children_and_ready(bench: Bench) -> None:
         "ControllerReady": "True",
         "ProcessTableReady": "True",
         "Progressing": "False",
+        "Degraded": "False",
     }
     assert "finalizers" not in live["metadata"]
     assert "annotations" not in live["metadata"]
@@ -206,6 +210,48 @@ def test_a_missing_secret_is_named_and_its_arrival_noticed(bench: Bench) -> None
     eventually(lambda: "has no key keys" in bench.condition("demo", "ControllerReady")["message"], "no key", 10)
     bench.patch("secrets", "keys", {"stringData": {"keys": "someone:sk-1"}})
     bench.wait_for("demo", "ControllerReady", "Starting", 10)
+    bench.make_ready()
+    bench.delete("secrets", "keys")
+    bench.wait_for("demo", "Degraded", "SecretMissing", 10)
+    assert bench.condition("demo", "Ready")["status"] == "True"
+
+
+def test_a_changed_config_map_behind_the_environment_starts_engines_anew(bench: Bench) -> None:
+    source = {"configMapKeyRef": {"name": "common", "key": "level"}}
+    bench.make_cluster(engine={"env": [{"name": "LEVEL", "valueFrom": source}]})
+    bench.wait_for("demo", "EnginesReady", "ConfigMapMissing")
+    bench.create("configmaps", {"metadata": {"name": "common"}, "data": {"level": "low"}})
+    eventually(lambda: bench.condition("demo", "EnginesReady")["reason"] in ("Starting", "Updating"), "it is found", 10)
+    before = bench.get("deployments", "demo-engine")["metadata"]["generation"]
+    controllers = bench.get("deployments", "demo-controller")["metadata"]["generation"]
+    bench.patch("configmaps", "common", {"data": {"level": "high"}})
+    eventually(lambda: bench.get("deployments", "demo-engine")["metadata"]["generation"] > before, "engines roll", 10)
+    assert bench.get("deployments", "demo-controller")["metadata"]["generation"] == controllers
+
+
+def test_a_paused_cluster_is_left_alone_until_the_annotation_goes(bench: Bench) -> None:
+    bench.make_cluster()
+    bench.make_ready()
+    bench.patch("autellixclusters", "demo", {"metadata": {"annotations": {"autellix.dev/paused": "true"}}})
+    eventually(
+        lambda: (
+            [each["reason"] for each in bench.get("autellixclusters", "demo")["status"]["conditions"]].count("Paused")
+            == 1
+        ),
+        "the cluster is paused",
+    )
+    bench.patch("autellixclusters", "demo", {"spec": {"engine": {"replicas": 2}}})
+    bench.delete("poddisruptionbudgets", "demo-engine")
+    # The next change of a child is looked at after those.
+    bench.patch("deployments", "demo-controller", {"spec": {"replicas": 1}})
+    eventually(lambda: bench.gone("poddisruptionbudgets", "demo-engine"), "the budget is gone")
+    live = bench.get("autellixclusters", "demo")
+    assert live["status"]["observedGeneration"] < live["metadata"]["generation"]
+    assert bench.get("deployments", "demo-engine")["spec"]["replicas"] == 1
+    bench.patch("autellixclusters", "demo", {"metadata": {"annotations": {"autellix.dev/paused": None}}})
+    eventually(lambda: bench.get("deployments", "demo-engine")["spec"]["replicas"] == 2, "2 engines are wanted")
+    eventually(lambda: bench.get("deployments", "demo-controller")["spec"]["replicas"] == 2, "2 controllers again")
+    eventually(lambda: bench.get("poddisruptionbudgets", "demo-engine"), "the budget is back")
     bench.make_ready()
 
 

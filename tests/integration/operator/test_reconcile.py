@@ -11,9 +11,14 @@ from autellix_operator.api.names import FIELD_MANAGER, Key
 from autellix_operator.desired.objects import Images
 from autellix_operator.kube.client import KubernetesApplier
 from autellix_operator.reconcile import Reconciler
-from support.operator_bench import KINDS, Bench
+from support.operator_bench import KINDS, Bench, eventually
 
 KEY = "k" * 43
+MONITORING = {
+    "servicemonitors": "ServiceMonitor",
+    "podmonitors": "PodMonitor",
+    "prometheusrules": "PrometheusRule",
+}
 
 
 @asynccontextmanager
@@ -32,9 +37,26 @@ def resource_versions(bench: Bench) -> dict[tuple[str, str], str]:
     """Of everything in the namespace, Events too: any write by anyone shows."""
     return {
         (plural, item["metadata"]["name"]): item["metadata"]["resourceVersion"]
-        for plural in (*KINDS, "autellixclusters", "events")
+        for plural in (*KINDS, *MONITORING, "autellixclusters", "events")
+        if plural not in MONITORING or bench.serves(plural)
         for item in bench.find(plural)
     }
+
+
+def prometheus_operator(bench: Bench) -> None:
+    """Installs as much of the Prometheus Operator's API as decides whether it is there."""
+    for plural, kind in MONITORING.items():
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+        spec = {"group": "monitoring.coreos.com", "scope": "Namespaced", "names": names, "versions": [version]}
+        metadata = {"name": f"{plural}.monitoring.coreos.com"}
+        kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        definition: dict[str, Any] = {"metadata": metadata, "spec": spec}
+        definition |= {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+        apply = "?fieldManager=test&force=true"
+        bench.admin.request("PATCH", f"{kinds}/{metadata['name']}{apply}", definition, "application/apply-patch+yaml")
+    eventually(lambda: all(bench.serves(plural) for plural in MONITORING), "the API is served")
 
 
 async def settle(bench: Bench, operator: Reconciler, key: Key) -> None:
@@ -65,13 +87,19 @@ async def test_fifty_reconciles_of_a_settled_cluster_write_nothing(bench: Bench)
             },
         },
         "controller": {"service": {"annotations": {"load": "balancer"}}},
-        "processTable": {"etcd": {"managed": {"replicas": 3}}},
+        "processTable": {"etcd": {"managed": {"replicas": 3, "whenDeleted": "Retain"}}},
+        "networkPolicy": {"mode": "Enabled", "clientsFrom": [{"cidr": "10.0.0.0/8"}]},
+        "priorityClassName": "system-cluster-critical",
     }
+    spec["engine"] |= {"sharedMemorySize": "1024Mi", "env": [{"name": "A", "value": "1"}]}
+    prometheus_operator(bench)
+    spec["monitoring"] = {"monitors": "Enabled", "alerts": "Enabled"}
     bench.make_cluster(**spec)
     key = Key(bench.namespace, "demo")
     async with reconciler(bench) as operator:
         await settle(bench, operator, key)
         before = resource_versions(bench)
+        assert {plural for plural, _ in before} >= {"servicemonitors", "podmonitors", "prometheusrules"}
         for _ in range(50):
             await operator.reconcile(key)
         assert resource_versions(bench) == before

@@ -8,17 +8,9 @@ import pytest
 import yaml
 
 from autellix_engine.launcher.arguments import REFUSED
+from autellix_operator.api.arguments import RESERVED_ARGUMENTS, RESERVED_FAMILIES, reserved_argument
 from autellix_operator.api.conditions import ConditionType
-from autellix_operator.api.spec import (
-    GROUP,
-    KIND,
-    PLURAL,
-    RESERVED_ARGUMENTS,
-    RESERVED_FAMILIES,
-    VERSION,
-    Spec,
-    reserved_argument,
-)
+from autellix_operator.api.spec import GROUP, KIND, PLURAL, VERSION, Spec
 from support.chart import CHART, CRD
 
 Json = Any

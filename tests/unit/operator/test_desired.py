@@ -1,6 +1,8 @@
 """What a spec leads to."""
 
+import inspect
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import autellix_controller.metrics
+from autellix_controller.settings import Settings as ControllerSettings
 from autellix_engine.policy.settings import SchedulingSettings
-from autellix_operator.api.names import Cluster
+from autellix_operator.api.base import InvalidSpec
+from autellix_operator.api.names import Cluster, Component
 from autellix_operator.api.spec import Spec, parse_spec
+from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.etcd import quota_bytes
 from autellix_operator.desired.objects import Images, desired_objects
 from autellix_operator.desired.secrets import engine_key_secret, key_digest
@@ -19,6 +25,7 @@ from support.memory_applier import cluster_resource
 CLUSTER = Cluster("space", "demo", "uid-demo")
 IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
 Json = Any
+DIGESTS = Digests("digest")
 
 
 def spec_of(**fields: Json) -> Spec:
@@ -26,7 +33,7 @@ def spec_of(**fields: Json) -> Spec:
 
 
 def objects(**fields: Json) -> dict[tuple[str, str], dict[str, Json]]:
-    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest")
+    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, DIGESTS)
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
@@ -37,6 +44,10 @@ def container(kind: str, name: str, **fields: Json) -> dict[str, Json]:
 
 def engine(**fields: Json) -> dict[str, Json]:
     return container("Deployment", "demo-engine", engine=fields)
+
+
+def controller(**fields: Json) -> dict[str, Json]:
+    return container("Deployment", "demo-controller", controller=fields)
 
 
 def flags(arguments: list[str]) -> dict[str, str]:
@@ -61,6 +72,9 @@ def test_the_objects_are_those_of_the_contract() -> None:
         ("RoleBinding", "demo-controller"),
         ("Service", "demo"),
         ("Deployment", "demo-controller"),
+        ("PodDisruptionBudget", "demo-engine"),
+        ("PodDisruptionBudget", "demo-controller"),
+        ("PodDisruptionBudget", "demo-etcd"),
     }
 
 
@@ -98,7 +112,6 @@ def test_the_engine_gets_its_arguments() -> None:
 
 def test_what_is_not_set_is_left_to_the_engine() -> None:
     assert flags(engine()["args"]).keys() == {"--model", "--served-model-name", "--host", "--port", "--scheduling"}
-    assert engine()["resources"] == {"requests": {"cpu": "500m"}}
 
 
 def test_every_scheduling_setting_reaches_the_engine_in_its_own_words() -> None:
@@ -182,10 +195,245 @@ def test_the_controller_gets_its_environment() -> None:
         "AUTELLIX_CONTROLLER_ENGINES": "kubernetes://space/demo-engine",
         "AUTELLIX_CONTROLLER_REPLICA": {"fieldRef": {"fieldPath": "metadata.name"}},
         "AUTELLIX_CONTROLLER_LOCALITY_THRESHOLD_TOKENS": "9",
+        "AUTELLIX_CONTROLLER_SPILL_RATIO": "1.5",
+        "AUTELLIX_CONTROLLER_SPILL_CALLS": "8",
+        "AUTELLIX_CONTROLLER_MAX_CALLS": "4096",
+        "AUTELLIX_CONTROLLER_BODY_LIMIT_BYTES": str(32 << 20),
+        "AUTELLIX_CONTROLLER_ANSWER_LIMIT_BYTES": str(64 << 20),
+        "AUTELLIX_CONTROLLER_BODY_DEADLINE_SECONDS": "60",
+        "AUTELLIX_CONTROLLER_CONNECT_DEADLINE_SECONDS": "5",
+        "AUTELLIX_CONTROLLER_FIRST_BYTE_DEADLINE_SECONDS": "600",
+        "AUTELLIX_CONTROLLER_IDLE_DEADLINE_SECONDS": "120",
+        "AUTELLIX_CONTROLLER_TOTAL_DEADLINE_SECONDS": "3600",
         "AUTELLIX_CONTROLLER_SESSION_TIMEOUT_SECONDS": "5",
         "AUTELLIX_CONTROLLER_ALLOW_ANONYMOUS": "true",
         "AUTELLIX_ENGINE_KEY": {"secretKeyRef": {"name": "demo-engine-key", "key": "api-key"}},
     }
+
+
+def test_every_setting_of_the_controllers_is_one_that_they_have_and_the_defaults_are_theirs() -> None:
+    prefix = "AUTELLIX_CONTROLLER_"
+    ours = {
+        name.removeprefix(prefix).lower(): value for name, value in variables(controller()).items() if prefix in name
+    }
+    assert ours.keys() <= ControllerSettings.model_fields.keys()
+    taken = ControllerSettings.model_validate({name: value for name, value in ours.items() if isinstance(value, str)})
+    own = {"listen", "table", "table_prefix", "engines", "replica", "allow_anonymous"}
+    for name in ours.keys() - own:
+        assert getattr(taken, name) == ControllerSettings.model_fields[name].default, name
+
+
+def test_limits_and_routing_reach_the_controllers() -> None:
+    found = container(
+        "Deployment",
+        "demo-controller",
+        controller={
+            "limits": {"maxCalls": 1, "requestMebibytes": 2, "responseMebibytes": 3},
+            "deadlines": {
+                "bodySeconds": 4,
+                "connectSeconds": 5,
+                "firstByteSeconds": 6,
+                "idleSeconds": 7,
+                "totalSeconds": 8,
+            },
+        },
+        routing={"spillRatioPercent": 225, "spillCalls": 9},
+    )
+    expected = {
+        "MAX_CALLS": "1",
+        "BODY_LIMIT_BYTES": str(2 << 20),
+        "ANSWER_LIMIT_BYTES": str(3 << 20),
+        "BODY_DEADLINE_SECONDS": "4",
+        "CONNECT_DEADLINE_SECONDS": "5",
+        "FIRST_BYTE_DEADLINE_SECONDS": "6",
+        "IDLE_DEADLINE_SECONDS": "7",
+        "TOTAL_DEADLINE_SECONDS": "8",
+        "SPILL_RATIO": "2.25",
+        "SPILL_CALLS": "9",
+    }
+    assert {f"AUTELLIX_CONTROLLER_{name}": value for name, value in expected.items()}.items() <= variables(
+        found
+    ).items()
+
+
+def test_the_environment_of_the_spec_comes_after_ours() -> None:
+    env = [
+        {"name": "A", "value": ""},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+    ]
+    assert engine(env=env)["env"][-3:] == env
+
+
+@pytest.mark.parametrize(
+    ("cache", "volume"),
+    [
+        ({"claimName": "models"}, {"persistentVolumeClaim": {"claimName": "models"}}),
+        ({"ephemeralSize": "50Gi"}, {"emptyDir": {"sizeLimit": "50Gi"}}),
+    ],
+)
+def test_models_are_kept_where_the_spec_says(cache: Json, volume: Json) -> None:
+    pod = objects(model={"name": "m", "cache": cache})["Deployment", "demo-engine"]["spec"]["template"]["spec"]
+    assert {"name": "cache", **volume} in pod["volumes"]
+    (found,) = pod["containers"]
+    (mount,) = [each for each in found["volumeMounts"] if each["name"] == "cache"]
+    assert variables(found)["HF_HOME"].startswith(mount["mountPath"] + "/")
+
+
+def shared_memory(found: Json) -> str:
+    (volume,) = [each for each in found["spec"]["template"]["spec"]["volumes"] if each["name"] == "shm"]
+    size: str = volume["emptyDir"]["sizeLimit"]
+    return size
+
+
+@pytest.mark.parametrize(
+    ("fields", "requested", "limit", "shared"),
+    [
+        ({}, "4608Mi", None, "1536Mi"),
+        ({"gpu": {"count": 4}}, "9216Mi", None, "3072Mi"),
+        ({"tensorParallelSize": 2}, "6144Mi", None, "2048Mi"),
+        ({"sharedMemorySize": "8Gi"}, "11264Mi", None, "8Gi"),
+        ({"gpu": {}, "swap": {"size": "10Gi"}}, "14848Mi", None, "1536Mi"),
+        ({"gpu": {}, "swap": {"size": "50%"}}, "4608Mi", None, "1536Mi"),
+        ({"memory": "64Gi", "gpu": {}}, "64Gi", "64Gi", "1536Mi"),
+    ],
+)
+def test_memory_follows_from_devices_and_shared_memory(
+    fields: Json, requested: str, limit: str | None, shared: str
+) -> None:
+    resources = engine(**fields)["resources"]
+    assert resources["requests"]["memory"] == requested
+    assert resources.get("limits", {}).get("memory") == limit
+    assert shared_memory(objects(engine=fields)["Deployment", "demo-engine"]) == shared
+
+
+def test_weights_count_as_memory_of_the_container_where_there_are_no_gpus() -> None:
+    model = {"name": "m", "weightsSize": "10Gi"}
+
+    def requested(**fields: Json) -> Json:
+        return container("Deployment", "demo-engine", model=model, engine=fields)["resources"]["requests"]["memory"]
+
+    assert (requested(), requested(gpu={})) == ("14848Mi", "4608Mi")
+
+
+def test_pull_secrets_and_priority_are_those_of_all_pods() -> None:
+    found = objects(imagePullSecrets=[{"name": "a"}, {"name": "b"}], priorityClassName="high")
+    templates = list(pod_templates(list(found.values())))
+    assert len(templates) == 3
+    for each in templates:
+        assert each["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+        assert each["spec"]["priorityClassName"] == "high"
+
+
+def test_accounts_of_the_spec_take_the_place_of_ours() -> None:
+    found = objects(engine={"serviceAccountName": "e"}, controller={"serviceAccountName": "c"})
+    assert ("ServiceAccount", "demo-engine") not in found
+    assert ("ServiceAccount", "demo-controller") not in found
+    accounts = [
+        found["Deployment", name]["spec"]["template"]["spec"]["serviceAccountName"]
+        for name in ("demo-engine", "demo-controller")
+    ]
+    assert accounts == ["e", "c"]
+    assert [each["name"] for each in found["RoleBinding", "demo-controller"]["subjects"]] == ["c"]
+
+
+def test_budgets_are_those_of_the_spec() -> None:
+    fields = {"podDisruptionBudget": {"maxUnavailable": 3}}
+    found = objects(engine=fields, controller={"podDisruptionBudget": {"maxUnavailable": 0}})
+    budgets = {name: each["spec"]["maxUnavailable"] for (kind, name), each in found.items() if "Budget" in kind}
+    assert budgets == {"demo-engine": 3, "demo-controller": 0, "demo-etcd": 1}
+
+
+def admitted(found: Json, component: str) -> dict[int, Json]:
+    ingress = found["NetworkPolicy", f"demo-{component}"]["spec"]["ingress"]
+    return {each["ports"][0]["port"]: each.get("from", "everybody") for each in ingress}
+
+
+def selects(component: str) -> Json:
+    return {"podSelector": {"matchLabels": CLUSTER.selector(Component(component))}}
+
+
+def test_policies_of_the_network_admit_what_talks_and_nothing_else() -> None:
+    assert not any(kind == "NetworkPolicy" for kind, _ in objects())
+    found = objects(networkPolicy={"mode": "Enabled"})
+    assert admitted(found, "engine") == {8000: [selects("controller")]}
+    assert admitted(found, "controller") == {8080: "everybody"}
+    assert admitted(found, "etcd") == {2379: [selects("controller"), selects("etcd")], 2380: [selects("etcd")]}
+    for name in ("engine", "controller", "etcd"):
+        policy = found["NetworkPolicy", f"demo-{name}"]["spec"]
+        assert policy["policyTypes"] == ["Ingress"]
+        kind = "StatefulSet" if name == "etcd" else "Deployment"
+        labels = found[kind, f"demo-{name}"]["spec"]["template"]["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_policies_of_the_network_admit_whom_the_spec_names_and_the_operator() -> None:
+    prometheus = {"namespaceLabels": {"team": "ops"}, "podLabels": {"app": "prometheus"}}
+    wanted = {
+        "mode": "Enabled",
+        "clientsFrom": [{"cidr": "10.0.0.0/8"}, {"podLabels": {}}],
+        "metricsFrom": [prometheus],
+    }
+    spec = spec_of(networkPolicy=wanted)
+    objects = desired_objects(CLUSTER, spec, IMAGES, DIGESTS, "system")
+    found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    metrics = {
+        "namespaceSelector": {"matchLabels": {"team": "ops"}},
+        "podSelector": {"matchLabels": {"app": "prometheus"}},
+    }
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "system"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "autellix-operator"}},
+    }
+    clients = [{"ipBlock": {"cidr": "10.0.0.0/8"}}, {"podSelector": {"matchLabels": {}}}]
+    assert admitted(found, "controller") == {8080: [*clients, metrics, operator]}
+    assert admitted(found, "engine") == {8000: [selects("controller"), metrics]}
+    assert admitted(found, "etcd")[2381] == [metrics]
+
+
+def test_monitors_find_ports_that_are_there_and_labels_of_the_spec() -> None:
+    found = objects(monitoring={"monitors": "Enabled", "labels": {"release": "prometheus"}, "intervalSeconds": 7})
+    service = found["Service", "demo"]
+    monitor = found["ServiceMonitor", "demo-controller"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    assert endpoint["interval"] == "7s"
+    for kind, name in (("Deployment", "demo-engine"), ("StatefulSet", "demo-etcd")):
+        (scraped,) = found["PodMonitor", name]["spec"]["podMetricsEndpoints"]
+        ports = found[kind, name]["spec"]["template"]["spec"]["containers"][0]["ports"]
+        assert scraped["port"] in [port["name"] for port in ports]
+    assert ("PrometheusRule", "demo-controller") not in found
+
+
+def test_every_metric_of_an_alert_is_one_that_controllers_export() -> None:
+    exported = inspect.getsource(autellix_controller.metrics)
+    (rule,) = [each for key, each in objects(monitoring={"alerts": "Enabled"}).items() if key[0] == "PrometheusRule"]
+    alerts = rule["spec"]["groups"][0]["rules"]
+    assert len(alerts) == 3
+    for alert in alerts:
+        for name in re.findall(r"autellix_controller_([a-z_]+)\{", alert["expr"]):
+            assert re.search(rf'"{name.removesuffix("_total")}"|\}}{name.removesuffix("_total")}"', exported), name
+        assert 'namespace="space",service="demo"' in alert["expr"]
+
+
+def test_volumes_of_etcd_go_or_stay_as_the_spec_says() -> None:
+    cases: list[tuple[Json, str]] = [({}, "Delete"), ({"whenDeleted": "Retain"}, "Retain")]
+    for asked, expected in cases:
+        found = objects(processTable={"etcd": {"managed": asked}})["StatefulSet", "demo-etcd"]
+        assert found["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == expected
+
+
+def test_etcd_can_be_changed_by_a_template_and_keeps_its_arguments() -> None:
+    managed: Json = {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}}
+    found = objects(processTable={"etcd": {"managed": managed}})["StatefulSet", "demo-etcd"]
+    assert found["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+    managed["template"] = {"spec": {"containers": [{"name": "etcd", "args": []}]}}
+    with pytest.raises(
+        InvalidSpec, match=r"^spec\.processTable\.etcd\.managed\.template\.spec\.containers\[etcd\]\.args"
+    ):
+        objects(processTable={"etcd": {"managed": managed}})
 
 
 def test_api_keys_come_as_a_file_and_close_the_endpoint_to_others() -> None:
@@ -267,14 +515,14 @@ def pod_templates(found: list[dict[str, Json]]) -> Iterator[dict[str, Json]]:
 @settings(deadline=None)
 @given(specs)
 def test_the_same_spec_gives_the_same_objects(fields: dict[str, Json]) -> None:
-    first, second = (desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest") for _ in range(2))
+    first, second = (desired_objects(CLUSTER, spec_of(**fields), IMAGES, DIGESTS) for _ in range(2))
     assert json.dumps(first) == json.dumps(second)
 
 
 @settings(deadline=None)
 @given(specs)
 def test_every_object_is_labelled_owned_and_ours_alone(fields: dict[str, Json]) -> None:
-    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest")
+    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, DIGESTS)
     assert len({(each["kind"], each["metadata"]["name"]) for each in found}) == len(found)
     for each in found:
         metadata = each["metadata"]
@@ -288,7 +536,7 @@ def test_every_object_is_labelled_owned_and_ours_alone(fields: dict[str, Json]) 
 @settings(deadline=None)
 @given(specs)
 def test_every_pod_is_restricted_and_selected_by_its_own_workload_only(fields: dict[str, Json]) -> None:
-    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, "digest")
+    found = desired_objects(CLUSTER, spec_of(**fields), IMAGES, DIGESTS)
     selectors = [
         each["spec"]["selector"]["matchLabels"] for each in found if each["kind"] in ("Deployment", "StatefulSet")
     ]

@@ -1,13 +1,20 @@
 """Why pods do not run."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from autellix_operator import diagnosis
 from autellix_operator.api.conditions import Reason
-from autellix_operator.diagnosis import diagnose, refused_pods
+from autellix_operator.diagnosis import Diagnosis, refused_pods
 
 Json = Any
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def diagnose(pods: list[Json], claims: list[Json] | None = None) -> Diagnosis | None:
+    return diagnosis.diagnose(pods, claims or [], NOON)
 
 
 def pod(name: str = "p", created: str = "2026-01-01T00:00:00Z", **status: Json) -> Json:
@@ -82,6 +89,16 @@ def test_a_crash_loop_stays_one_while_the_container_happens_to_run() -> None:
     in_backoff = ended(1, "boom", state={"waiting": {"reason": "CrashLoopBackOff"}}, restarts=4)
     running_again = ended(1, "boom", state={"running": {}}, restarts=5)
     assert diagnose([pod(**in_backoff)]) == diagnose([pod(**running_again)]) is not None
+
+
+@pytest.mark.parametrize(
+    ("started", "since", "loops"),
+    [(True, "11:51:00", True), (True, "11:49:00", False), (False, "11:00:00", True)],
+    ids=["ran for nine minutes", "ran for eleven minutes", "never served, however long it runs"],
+)
+def test_a_crash_of_long_ago_is_no_loop_when_the_pod_is_briefly_unready(started: bool, since: str, loops: bool) -> None:
+    running = {"running": {"startedAt": f"2026-01-02T{since}Z"}}
+    assert (diagnose([pod(**ended(1, state=running, started=started))]) is not None) is loops
 
 
 def test_a_pending_claim_is_the_cause_of_an_unschedulable_pod() -> None:

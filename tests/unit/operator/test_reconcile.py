@@ -1,5 +1,6 @@
 """Reconciles over an API in memory: from any state to the one that is wanted, and then no further."""
 
+import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import count
@@ -13,8 +14,10 @@ from autellix_operator.api.names import Key
 from autellix_operator.desired.objects import Images
 from autellix_operator.kube.applier import (
     AUTELLIX_CLUSTER,
+    CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
+    OPTIONAL,
     OWNED,
     SECRET,
     SERVICE,
@@ -58,7 +61,7 @@ async def test_a_new_cluster_gets_all_its_objects_in_one_reconcile_and_the_secon
     operator = reconciler(api)
     result = await operator.reconcile(KEY)
     assert result.exists
-    assert len(children(api)) == 12
+    assert len(children(api)) == 15
     assert api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
     api.writes.clear()
     await operator.reconcile(KEY)
@@ -186,7 +189,104 @@ async def test_secrets_that_the_spec_refers_to_are_looked_up(secret: Json, reaso
     result = await reconciler(api).reconcile(KEY)
     conditions = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
     assert {each["type"]: each["reason"] for each in conditions}["ControllerReady"] == reason
-    assert result.secrets == {"users"}
+    assert result.references == {("Secret", "users")}
+
+
+async def test_what_is_behind_an_environment_starts_engines_anew_and_nothing_else() -> None:
+    source = {"secretKeyRef": {"name": "store", "key": "password"}}
+    other = {"configMapKeyRef": {"name": "common", "key": "level"}}
+    env = [{"name": "PASSWORD", "valueFrom": source}, {"name": "LEVEL", "valueFrom": other}]
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"engine": {"env": env}}))
+    metadata = {"namespace": "space"}
+    api.put(CONFIG_MAP, {"metadata": metadata | {"name": "common"}, "data": {"level": "low"}})
+
+    def templates() -> tuple[Json, Json]:
+        names = ("demo-engine", "demo-controller")
+        engine, controller = (api.objects[DEPLOYMENT, "space", name]["spec"]["template"] for name in names)
+        return copy.deepcopy(engine), copy.deepcopy(controller)
+
+    def put_password(value: str) -> None:
+        api.put(SECRET, {"metadata": metadata | {"name": "store"}, "data": {"password": value, "other": "eA=="}})
+
+    result = await reconciler(api).reconcile(KEY)
+    assert result.references == {("Secret", "store"), ("ConfigMap", "common")}
+    conditions = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
+    assert {each["type"]: each["reason"] for each in conditions}["EnginesReady"] == "SecretMissing"
+    put_password("Zmlyc3Q=")
+    await converged(api)
+    before = templates()
+    put_password("c2Vjb25k")
+    await converged(api)
+    after = templates()
+    assert before[0]["metadata"]["annotations"] != after[0]["metadata"]["annotations"]
+    assert before[1] == after[1]
+
+
+@pytest.mark.parametrize(("field", "reason"), [("claimName", "ClaimMissing"), ("ephemeralSize", "Starting")])
+async def test_a_missing_claim_for_models_is_named(field: str, reason: str) -> None:
+    api = MemoryApplier()
+    cache = {field: "models" if field == "claimName" else "10Gi"}
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"model": {"name": "m", "cache": cache}}))
+    await reconciler(api).reconcile(KEY)
+    conditions = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
+    assert {each["type"]: each["reason"] for each in conditions}["EnginesReady"] == reason
+
+
+async def test_monitors_are_made_where_their_api_is_and_are_a_condition_where_it_is_not() -> None:
+    api = MemoryApplier()
+    api.absent.add("monitoring.coreos.com/v1")
+    wanted = {"monitoring": {"monitors": "Enabled", "alerts": "Enabled"}}
+    api.put(AUTELLIX_CLUSTER, cluster_resource(wanted))
+
+    def condition() -> Json:
+        conditions = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
+        return next((each for each in conditions if each["type"] == "MonitoringReady"), None)
+
+    def made() -> list[tuple[str, str]]:
+        return sorted((kind.kind, name) for kind, _, name in api.objects if kind in OPTIONAL)
+
+    result = await reconciler(api).reconcile(KEY)
+    assert (condition()["status"], condition()["reason"]) == ("False", "ApiMissing")
+    assert result.requeue_after is not None
+    api.absent.clear()
+    await converged(api)
+    assert condition()["status"] == "True"
+    assert made() == [
+        ("PodMonitor", "demo-engine"),
+        ("PodMonitor", "demo-etcd"),
+        ("PrometheusRule", "demo-controller"),
+        ("ServiceMonitor", "demo-controller"),
+    ]
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    await converged(api)
+    assert condition() is None
+    assert made() == []
+
+
+async def test_of_a_paused_cluster_nothing_is_changed_and_the_status_speaks_of_the_generation_before() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    await converged(api)
+    before = children(api)
+    resource = cluster_resource({"engine": {"replicas": 5}})
+    resource["metadata"]["annotations"] = {"autellix.dev/paused": "true"}
+    resource["status"] = api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]
+    api.put(AUTELLIX_CLUSTER, resource)
+    del api.objects[SERVICE, "space", "demo"]
+    await reconciler(api).reconcile(KEY)
+    assert children(api) == {key: each for key, each in before.items() if key != ("Service", "demo")}
+    live = api.objects[AUTELLIX_CLUSTER, "space", "demo"]
+    assert live["status"]["observedGeneration"] < live["metadata"]["generation"]
+    (progressing,) = [each for each in live["status"]["conditions"] if each["type"] == "Progressing"]
+    assert (progressing["status"], progressing["reason"]) == ("False", "Paused")
+    await converged(api)
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"engine": {"replicas": 5}}))
+    await converged(api)
+    assert api.objects[DEPLOYMENT, "space", "demo-engine"]["spec"]["replicas"] == 5
+    assert (
+        live["metadata"]["generation"] == api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["observedGeneration"]
+    )
 
 
 async def test_an_event_is_made_once_even_if_the_status_cannot_be_written() -> None:
@@ -212,10 +312,11 @@ specs = st.sampled_from(
         {"scheduling": {"policy": "Fcfs"}, "controller": {"service": {"annotations": {"a": "b"}}}},
         {"processTable": {"etcd": {"endpoints": ["etcd.example:2379"]}}},
         {"engine": {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}}},
+        {"networkPolicy": {"mode": "Enabled"}, "engine": {"serviceAccountName": "theirs"}},
     ]
 )
 damage = st.lists(
-    st.tuples(st.sampled_from(["delete", "drift", "strip"]), st.integers(0, 11), st.booleans()), max_size=8
+    st.tuples(st.sampled_from(["delete", "drift", "strip"]), st.integers(0, 14), st.booleans()), max_size=8
 )
 
 
@@ -267,5 +368,6 @@ async def test_from_any_state_reconciles_lead_to_the_one_that_is_wanted(
     # An object stripped of its labels after the spec dropped it is no longer recognised as ours: it goes with its
     # owner.
     lost = {key for key, each in children(api).items() if not each["metadata"]["labels"]}
-    assert all(name == "demo-etcd" for _, name in lost)
-    assert shape({key: each for key, each in children(api).items() if key not in lost}) == shape(children(fresh))
+    wanted = {key: each for key, each in children(fresh).items() if key not in lost}
+    assert lost.isdisjoint(wanted)
+    assert shape({key: each for key, each in children(api).items() if key not in lost}) == shape(wanted)

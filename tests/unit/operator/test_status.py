@@ -71,6 +71,7 @@ def test_all_parts_ready_is_ready() -> None:
         "ControllerReady": ("True", "Available"),
         "ProcessTableReady": ("True", "Available"),
         "Progressing": ("False", "Available"),
+        "Degraded": ("False", "Available"),
     }
     assert found["observedGeneration"] == 7
     assert found["engines"] == "1/1"
@@ -81,7 +82,7 @@ def test_all_parts_ready_is_ready() -> None:
 def test_every_condition_is_present_from_the_first_visit_on() -> None:
     spec = parse_spec(cluster_resource({}))
     found = status_of(CLUSTER, spec, 1, Observed(), {}, NOON)
-    assert conditions(found).keys() == set(ConditionType)
+    assert conditions(found).keys() == set(ConditionType) - {ConditionType.MONITORING_READY}
     assert conditions(found)["Ready"] == ("False", "Starting")
 
 
@@ -110,6 +111,26 @@ def test_ready_takes_the_cause_of_a_failure_before_that_of_a_start() -> None:
     assert conditions(found)["ProcessTableReady"] == ("False", "Starting")
     assert conditions(found)["Progressing"] == ("True", "Starting")
     assert found["conditions"][0]["message"] == "no Secret keys"
+
+
+def test_what_serves_stays_ready_when_an_object_it_refers_to_goes_and_is_degraded() -> None:
+    missing = {Component.CONTROLLER: Diagnosis(Reason.SECRET_MISSING, "no Secret keys")}
+    found = status(missing=missing)
+    assert conditions(found)["Ready"] == ("True", "Available")
+    assert conditions(found)["Degraded"] == ("True", "SecretMissing")
+    starting = status({Component.CONTROLLER: workload(2, readyReplicas=0)}, missing=missing)
+    assert conditions(starting)["Ready"] == ("False", "SecretMissing")
+    first, second = event_of_change(CLUSTER, status(), found, NOON), event_of_change(CLUSTER, found, status(), NOON)
+    assert first is not None
+    assert second is not None
+    assert (first["type"], first["reason"], second["reason"]) == ("Warning", "SecretMissing", "Available")
+
+
+def test_what_is_not_applied_is_not_ready_however_well_it_serves() -> None:
+    refused = Diagnosis(Reason.APPLY_REFUSED, "Deployment: refused")
+    found = conditions(status(problems={Component.ENGINE: refused}))
+    assert found["Ready"] == ("False", "ApplyRefused")
+    assert found["Degraded"] == ("True", "ApplyRefused")
 
 
 def test_a_failing_pod_speaks_for_its_own_part_only() -> None:

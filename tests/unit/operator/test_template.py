@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autellix_operator.api.spec import InvalidSpec
+from autellix_operator.api.base import InvalidSpec
 from autellix_operator.desired.template import merge_pod_template
 
 Json = Any

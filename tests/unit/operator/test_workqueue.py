@@ -9,7 +9,7 @@ from autellix_operator.api.names import Key
 from autellix_operator.kube.applier import ApiError, Conflict
 from autellix_operator.metrics import Metrics
 from autellix_operator.reconcile import Result
-from autellix_operator.workers import Pace, SecretReferences, Worker
+from autellix_operator.workers import Pace, ReferenceIndex, Worker
 from autellix_operator.workqueue import WorkQueue
 
 A, B = Key("space", "a"), Key("space", "b")
@@ -86,7 +86,7 @@ class Harness:
 
     def __init__(self, reconcile: Callable[[Key], Awaitable[Result]], first_retry: float = 0.01) -> None:
         self.queue = WorkQueue(lambda: asyncio.get_running_loop().time())
-        self.references = SecretReferences()
+        self.references = ReferenceIndex()
         self.metrics = Metrics(self.queue)
         pace = Pace(resync=600, first_retry=first_retry)
         now = asyncio.get_running_loop().time
@@ -140,12 +140,12 @@ async def test_one_cluster_that_fails_does_not_hold_up_another() -> None:
     task.cancel()
 
 
-async def test_a_cluster_is_woken_by_the_secrets_it_refers_to_until_it_is_gone() -> None:
-    results = [Result(secrets=frozenset({"keys"})), Result(exists=False)]
+async def test_a_cluster_is_woken_by_the_objects_it_refers_to_until_it_is_gone() -> None:
+    results = [Result(references=frozenset({("Secret", "keys")})), Result(exists=False)]
     references: list[list[Key]] = []
 
     async def reconcile(key: Key) -> Result:
-        references.append(harness.references.clusters("space", "keys"))
+        references.append(harness.references.clusters("space", "Secret", "keys"))
         if len(references) == 1:
             harness.queue.add(key)
         return results.pop(0)
@@ -158,5 +158,5 @@ async def test_a_cluster_is_woken_by_the_secrets_it_refers_to_until_it_is_gone()
             await asyncio.sleep(0.01)
     task.cancel()
     assert references == [[], [A]]
-    assert harness.references.clusters("space", "keys") == []
-    assert harness.references.clusters("other", "keys") == []
+    assert harness.references.clusters("space", "Secret", "keys") == []
+    assert harness.references.clusters("other", "Secret", "keys") == []

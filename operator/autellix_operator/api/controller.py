@@ -1,0 +1,76 @@
+"""Routing and the controllers."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from autellix_operator.api.base import DataKey, DisruptionBudget, Image, ObjectName, PullPolicy, SpecModel
+
+Seconds = Annotated[int, Field(ge=1, le=604_800)]
+Mebibytes = Annotated[int, Field(ge=1, le=2047)]
+
+
+class ApiKeysSecretRef(SpecModel):
+    """A key of a Secret that lists API keys."""
+
+    name: ObjectName
+    key: DataKey = "keys"
+
+
+class Routing(SpecModel):
+    """How controllers choose an engine."""
+
+    locality_threshold_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    spill_ratio_percent: Annotated[int, Field(ge=100, le=10_000)] = 150
+    spill_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 8
+
+
+class Service(SpecModel):
+    """The Service for clients."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 80
+    annotations: Annotated[Mapping[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
+
+
+class Limits(SpecModel):
+    """What one controller takes."""
+
+    max_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    request_mebibytes: Mebibytes = 32
+    response_mebibytes: Mebibytes = 64
+
+
+class Deadlines(SpecModel):
+    """How long controllers wait."""
+
+    body_seconds: Seconds = 60
+    connect_seconds: Seconds = 5
+    first_byte_seconds: Seconds = 600
+    idle_seconds: Seconds = 120
+    total_seconds: Seconds = 3600
+
+    @model_validator(mode="after")
+    def _begin_before_the_end(self) -> Self:
+        if self.first_byte_seconds > self.total_seconds:
+            raise ValueError("firstByteSeconds must not exceed totalSeconds")
+        return self
+
+
+class Controller(SpecModel):
+    """The controllers."""
+
+    replicas: Annotated[int, Field(ge=1, le=100)] = 2
+    image: Image | None = None
+    image_pull_policy: PullPolicy = "IfNotPresent"
+    session_timeout_seconds: Annotated[int, Field(ge=1, le=604_800)] = 3600
+    api_keys_secret_ref: ApiKeysSecretRef | None = None
+    limits: Limits = Limits()
+    deadlines: Deadlines = Deadlines()
+    service: Service = Service()
+    service_account_name: ObjectName | None = None
+    pod_disruption_budget: DisruptionBudget = DisruptionBudget()
+    template: Mapping[str, Any] = Field(default_factory=dict)

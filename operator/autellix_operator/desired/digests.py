@@ -1,0 +1,12 @@
+"""What stands for contents that pods read at their start only: when it changes, the pods are made anew."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Short digests. They tell that contents changed, and nothing about the contents."""
+
+    engine_key: str
+    environment: str = ""
+    """Of the Secrets and ConfigMaps behind the engines' environment; empty if there are none."""
