@@ -29,7 +29,8 @@ _START_SECONDS = 120
 # What the tests need of the controller manager; the others would only take time.
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,statefulset-controller,garbage-collector-controller,"
-    "namespace-controller,serviceaccount-controller,persistentvolumeclaim-protection-controller"
+    "namespace-controller,serviceaccount-controller,persistentvolumeclaim-protection-controller,"
+    "horizontal-pod-autoscaler-controller"
 )
 
 
@@ -173,6 +174,7 @@ def api_server(kube: Path, *, controllers: bool = True) -> Iterator[Client]:
                     "--kube-api-burst=500",
                     f"--service-account-private-key-file={folder}/sa.key",
                     f"--controllers={_CONTROLLERS}",
+                    "--horizontal-pod-autoscaler-sync-period=2s",
                 )
             )
         yield admin
