@@ -62,7 +62,12 @@ class Controller:
         )
         rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
         router = Router(self.fleet, self.table, rules)
-        programs = Programs(self.table, now_ms=wall_clock_ms, tell_engines=self.fleet.end_program)
+        programs = Programs(
+            self.table,
+            now_ms=wall_clock_ms,
+            tell_engines=self.fleet.end_program,
+            count_end=metrics.ProgramMetrics(registry).ended,
+        )
         queue_metrics = metrics.QueueMetrics(registry)
         self.slots = Slots(
             self.fleet,

@@ -14,11 +14,14 @@ from prometheus_client.registry import Collector
 from autellix_controller.engines.accounting import Accounting
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.routing.router import Router
+from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.interface import ProcessTable
 
 _PREFIX: Final = "autellix_controller_"
 _ADDED: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_PROGRAM_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 10800)
+_PROGRAM_CALLS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class CallMetrics:
@@ -65,6 +68,27 @@ class CallMetrics:
         self._placed.labels(reason).inc()
         if again:
             self._retries.inc()
+
+
+class ProgramMetrics:
+    """What is counted program by program."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            f"{_PREFIX}program_seconds",
+            "From a program's opening to the end of its last call, of programs that were ended here by their owner.",
+            buckets=_PROGRAM_SECONDS,
+            registry=registry,
+        )
+        self._calls = Histogram(
+            f"{_PREFIX}program_calls", "Calls of these programs.", buckets=_PROGRAM_CALLS, registry=registry
+        )
+
+    def ended(self, entry: ProgramEntry) -> None:
+        """A program was ended by its owner."""
+        if entry.calls:
+            self._seconds.observe(max(0, entry.last_completion_ms - entry.created_ms) / 1000)
+            self._calls.observe(entry.calls)
 
 
 class QueueMetrics:

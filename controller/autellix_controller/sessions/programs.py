@@ -18,9 +18,10 @@ class Programs:
         *,
         now_ms: Callable[[], int],
         tell_engines: Callable[[str], Awaitable[None]],
+        count_end: Callable[[ProgramEntry], None],
     ) -> None:
-        """``tell_engines`` makes the engines forget a program, given its engine name."""
-        self._table, self._now_ms, self._tell_engines = table, now_ms, tell_engines
+        """``tell_engines`` makes the engines forget a program, given its engine name; ``count_end`` measures it."""
+        self._table, self._now_ms, self._tell_engines, self._count_end = table, now_ms, tell_engines, count_end
         self._opening: SingleFlight[str, ProgramEntry] = SingleFlight()
         self._openings: dict[str, set[str]] = {}
         """By owner: programs that are just being opened."""
@@ -76,6 +77,7 @@ class Programs:
             ) from None
         if not ended:
             raise _not_found(session)
+        self._count_end(entry)
         await self._tell_engines(entry.engine_program)
         return entry
 

@@ -85,6 +85,9 @@ class _Reported(Collector):
             "autellix_engine_kv_usage_ratio", "Part of the KV cache in use.", load.kv_usage_percent / 100
         )
         yield GaugeMetricFamily(
+            "autellix_engine_runnable_programs", "Programs with calls that run or wait now.", figures.runnable_programs
+        )
+        yield GaugeMetricFamily(
             "autellix_engine_worst_wait_ratio",
             "Largest ratio of wait to service among the calls that wait now, with those of their programs.",
             figures.worst_ratio,

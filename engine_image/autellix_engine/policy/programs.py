@@ -87,6 +87,11 @@ class ProgramTable:
     def __len__(self) -> int:
         return len(self._active) + len(self._idle)
 
+    @property
+    def runnable(self) -> int:
+        """Number of programs with calls that run or wait."""
+        return len(self._active)
+
     def active(self) -> Iterator[Program]:
         """Programs with calls in the engine."""
         return iter(self._active.values())

@@ -84,4 +84,6 @@ class CoreView:
         self._programs.check_integrity()
         calls = self._board.calls.values()
         assert all(self._programs.get(call.program.id) is call.program for call in calls)
-        assert {p.id: p.active for p in self._programs.active()} == Counter(call.program.id for call in calls)
+        by_program = Counter(call.program.id for call in calls)
+        assert {p.id: p.active for p in self._programs.active()} == by_program
+        assert self._programs.runnable == len(by_program)

@@ -23,6 +23,8 @@ class SchedulerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Promoted calls that waited for longer than the bound allows."""
     worst_ratio: float = 0.0
     """Largest ratio of wait to service among the calls that wait now."""
+    runnable_programs: int = 0
+    """Programs with calls that run or wait."""
     running_by_level: tuple[int, ...] = ()
     decisions: tuple[int, ...] = (0,) * (len(DECISION_SECONDS) + 1)
     """Decisions by the class of their time."""

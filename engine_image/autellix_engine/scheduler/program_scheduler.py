@@ -312,6 +312,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
             promotions=counts["promotions"],
             bound_breaches=counts["bound_breaches"],
             worst_ratio=self.core.worst_ratio(now),
+            runnable_programs=self.core.programs.runnable,
             running_by_level=self.core.running_by_level(),
             decisions=tuple(self._decisions.counts),
             decision_seconds=self._decisions.seconds,

@@ -669,6 +669,7 @@ def test_reports_carry_the_figures_of_the_scheduler(make: MakeBench) -> None:
     bench.steps(60)
     figures = bench.publisher.figures
     assert figures.running_by_level == (0, 0, 1)
+    assert figures.runnable_programs == 2
     assert figures.worst_ratio > 0.05  # c has waited for half a second, its program was served for five
 
 

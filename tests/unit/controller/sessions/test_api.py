@@ -100,6 +100,18 @@ async def test_null_asks_for_a_name_of_ours() -> None:
         assert (await replica.json("POST", "/v1/sessions", json={"id": None}))[1]["id"].startswith("sess_")
 
 
+async def test_a_program_that_is_ended_is_measured_from_its_opening_to_its_last_answer() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        for _ in range(3):
+            await replica.chat("measured")
+        await replica.json("POST", "/v1/sessions", json={"id": "never-called"})
+        for name in ("measured", "never-called"):
+            await replica.json("DELETE", f"/v1/sessions/{name}")
+        assert await replica.metric("autellix_controller_program_calls_sum") == 3
+        assert await replica.metric("autellix_controller_program_seconds_count") == 1
+        assert 0 <= await replica.metric("autellix_controller_program_seconds_sum") < 10
+
+
 async def test_pages_show_each_session_once() -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         names = {f"s{n}" for n in range(25)}
@@ -200,7 +212,12 @@ async def test_a_session_cannot_be_ended_while_the_store_is_away() -> None:
     async def nobody(program: str) -> None:
         raise AssertionError("engines must not forget what still lives")
 
-    programs = Programs(Away(replica="r", session_timeout_seconds=60), now_ms=lambda: 1, tell_engines=nobody)
+    programs = Programs(
+        Away(replica="r", session_timeout_seconds=60),
+        now_ms=lambda: 1,
+        tell_engines=nobody,
+        count_end=lambda entry: None,
+    )
     await programs.open("me", "s1")
     with pytest.raises(ApiError) as caught:
         await programs.end("me", "s1")

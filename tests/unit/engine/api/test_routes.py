@@ -167,6 +167,7 @@ def test_metrics_show_what_the_scheduler_reported_last(engine: Engine) -> None:
             promotions=6,
             bound_breaches=8,
             worst_ratio=3.5,
+            runnable_programs=9,
             running_by_level=(4, 0),
             decisions=decisions,
             decision_seconds=0.25,
@@ -177,6 +178,7 @@ def test_metrics_show_what_the_scheduler_reported_last(engine: Engine) -> None:
     assert value("autellix_engine_promotions_total") == 6
     assert value("autellix_engine_bound_breaches_total") == 8
     assert value("autellix_engine_worst_wait_ratio") == 3.5
+    assert value("autellix_engine_runnable_programs") == 9
     assert value("autellix_engine_running_calls", {"level": "0"}) == 4
     assert value("autellix_engine_waiting_calls", {"level": "1"}) == 2
     assert value("autellix_engine_tokens_in_flight") == 77
