@@ -153,6 +153,10 @@ class Controller:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application: the gateway's paths go straight to it, everything else through FastAPI."""
+        if scope["type"] == "http" and self._leaving:
+            # Clients then open their next connection, to another replica. A connection that they keep would be closed
+            # at the end, perhaps just when a request is on its way.
+            send = _with_header(send, b"connection", b"close")
         if scope["type"] == "http" and scope["path"] in ROUTES:
             await self.gateway(scope, receive, send)
         else:
@@ -172,7 +176,7 @@ class Controller:
         return Readiness(not reasons, reasons, degraded + self.fleet.troubles())
 
     def leave(self) -> None:
-        """Stops being ready; calls are served as before."""
+        """Stops being ready; calls are served as before, each as the last one of its connection."""
         self._leaving = True
 
     def interrupt_calls(self) -> None:
@@ -185,11 +189,13 @@ def _with_request_id(scope: Scope, send: Send) -> Send:
         return send
     name = names.REQUEST_ID.encode()
     given = next((value for key, value in scope["headers"] if key == name), None)
-    request_id = identity.request_id(given).encode()
+    return _with_header(send, name, identity.request_id(given).encode())
 
-    async def send_with_id(message: Message) -> None:
+
+def _with_header(send: Send, name: bytes, value: bytes) -> Send:
+    async def send_with_header(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), (name, request_id)]
+            message["headers"] = [*message.get("headers", ()), (name, value)]
         await send(message)
 
-    return send_with_id
+    return send_with_header

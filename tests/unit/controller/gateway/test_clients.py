@@ -316,3 +316,22 @@ async def test_completion_of_a_call_is_counted_by_path_and_status() -> None:
         await replica.chat()
         name = 'autellix_controller_calls_total{path="/v1/chat/completions",status="200"}'
         assert await replica.metric(name) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_replica_that_is_leaving_serves_each_call_as_the_last_one_of_its_connection(stream: bool) -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        reader, writer = await connect(replica)
+        call = request_bytes(replica, json.dumps(replica.call(stream=stream)).encode())
+        writer.write(call)
+        await eventually(lambda: len(engine.calls) == 1 and engine.running == 0, "the first call is answered")
+        replica.controller.leave()
+        writer.write(call)
+        answers = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        first, _, second = answers.partition(b"HTTP/1.1 200 OK")[2].partition(b"HTTP/1.1 200 OK")
+        assert b"connection: close" not in first
+        assert b"connection: close" in second
+        assert engine.name.encode() in second
+        async with replica.http.get("/v1/models") as response:
+            assert (response.status, response.headers["connection"]) == (200, "close")
