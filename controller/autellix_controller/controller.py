@@ -12,6 +12,7 @@ from autellix_controller.engines.client import EngineClient
 from autellix_controller.engines.discovery import Discovery, StaticDiscovery
 from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, KubernetesSlices
 from autellix_controller.engines.fleet import Fleet
+from autellix_controller.engines.tokens import TokenCounter
 from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
 from autellix_controller.gateway.gateway import Gateway, Identity, Limits
 from autellix_controller.gateway.relay import Deadlines
@@ -61,7 +62,8 @@ class Controller:
             probe_seconds=settings.probe_seconds,
         )
         rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
-        router = Router(self.fleet, self.table, rules)
+        tokens = TokenCounter(self.fleet, lambda url: EngineClient(self._http, url, engine_key))
+        router = Router(self.fleet, self.table, tokens, rules, policy=settings.routing_policy)
         programs = Programs(
             self.table,
             now_ms=wall_clock_ms,

@@ -141,6 +141,14 @@ class StateCollector(Collector):
             f"{_PREFIX}body_bytes", "Request bodies that are held now, bytes.", value=self._body_bytes()
         )
         yield CounterMetricFamily(f"{_PREFIX}pin_moves", "Pins set or moved here.", value=self._router.pin_moves)
+        lengths = CounterMetricFamily(
+            f"{_PREFIX}prompt_lengths",
+            "Prompts compared with locality_threshold_tokens, by what told their length.",
+            labels=["by"],
+        )
+        for told_by, count in self._router.lengths.items():
+            lengths.add_metric([told_by], count)
+        yield lengths
         records = CounterMetricFamily(
             f"{_PREFIX}call_records", "Engines' call records by what became of them.", labels=["result"]
         )

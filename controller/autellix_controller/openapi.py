@@ -90,7 +90,7 @@ def _receipts(route: Route) -> Schema:
         names.REQUEST_ID: "Of this call, in logs and on the engine too.",
         names.PROGRAM: "Id of the program in the process table.",
         names.ENGINE: "The engine that served the call.",
-        names.ROUTE: "Why that engine: short, new, pinned, spilled, only.",
+        names.ROUTE: "Why that engine: short, new, pinned, spilled, only, or least_used, round_robin, prefix.",
     }
     if route.generates:
         found |= {

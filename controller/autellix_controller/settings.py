@@ -186,6 +186,9 @@ class Settings(TableSettings):
     session_timeout_seconds: float = Field(
         3600, ge=1, le=365 * 86400, description="a session without calls for so long expires"
     )
+    routing_policy: Literal["autellix", "least_used", "round_robin", "prefix_hash"] = Field(
+        "autellix", description="which engine gets a call; only autellix keeps a program's calls together by its pin"
+    )
     locality_threshold_tokens: int = Field(
         0, ge=0, le=10_000_000, description="longer calls go to their program's engine; 0 pins every call"
     )

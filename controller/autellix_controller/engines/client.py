@@ -28,6 +28,14 @@ class ProbeSlow(ProbeFailed):
     """The engine did not answer in time: busy perhaps, or gone."""
 
 
+class TokenizeUnsupported(Exception):
+    """The engine has no ``/tokenize``."""
+
+
+class _Count(msgspec.Struct):
+    count: int
+
+
 class _Models(msgspec.Struct):
     data: list[dict[str, Any]]
 
@@ -95,6 +103,19 @@ class EngineClient:
             return Scheduling(has_records=True)  # of another version: it keeps records, and its levels are not known
         bounds = state.scheduler.settings.queue_bounds_ms if state.policy in LEVELS_BY else ()
         return Scheduling(has_records=True, policy=state.policy, queue_bounds_ms=bounds)
+
+    async def count_tokens(self, request: bytes) -> int | None:
+        """Tokens of a request to ``/tokenize``; None if the engine does not say. Raises TokenizeUnsupported."""
+        headers = {**self._headers, "Content-Type": "application/json"}
+        try:
+            async with self._session.post(
+                f"{self._url}/tokenize", data=request, headers=headers, timeout=_PROBE
+            ) as response:
+                if response.status in (404, 405, 501):
+                    raise TokenizeUnsupported
+                return msgspec.json.decode(await response.read(), type=_Count).count if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            return None
 
     async def lines(self, after: str | None) -> AsyncIterator[bytes]:
         """See ``RecordSource``."""

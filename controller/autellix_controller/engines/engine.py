@@ -60,6 +60,8 @@ class Engine:
         """Why it gets no calls; empty when all is well."""
         self.scheduling = NO_SCHEDULING
         """As the last good probe found it."""
+        self.tokenizes = True
+        """It answers ``/tokenize``, as far as is known."""
         self.in_flight = 0
         self._reported: ReportedLoad | None = None
 

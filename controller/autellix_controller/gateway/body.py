@@ -27,6 +27,9 @@ _DROPPED_XARGS: Final = DROPPED_FIELDS | REFUSED_FIELDS
 _CACHE_SALT: Final = "cache_salt"
 _PROMPT_FIELDS: Final = ("messages", "prompt", "input", "tools", "instructions")
 
+_TOKENIZE_CHAT: Final = ("model", "messages", "tools", "chat_template", "chat_template_kwargs")
+_TOKENIZE_PROMPT: Final = ("model", "prompt", "add_special_tokens")
+
 _object: Final[msgspec.json.Decoder[dict[str, Raw]]] = msgspec.json.Decoder(dict[str, Raw])
 _model: Final[msgspec.json.Decoder[str | None]] = msgspec.json.Decoder(str | None)
 _encoder: Final = msgspec.json.Encoder()
@@ -44,6 +47,12 @@ class Body:
         """The raw JSON of what the model will read, for an estimate of its length."""
         parts = [bytes(self._fields[name]) for name in _PROMPT_FIELDS if name in self._fields]
         return parts[0] if len(parts) == 1 else b" ".join(parts)
+
+    def tokenize_request(self) -> bytes | None:
+        """The prompt as an engine's ``/tokenize`` takes it; None if it is of another form."""
+        wanted = _TOKENIZE_CHAT if "messages" in self._fields else _TOKENIZE_PROMPT
+        fields = {name: self._fields[name] for name in wanted if name in self._fields}
+        return _encoder.encode(fields) if fields.keys() & {"messages", "prompt"} else None
 
     def with_context(self, program: ProgramContext | None, *, isolated_for: str | None = None) -> bytes:
         """The body for an engine: without what clients must not set, with the program's context if there is one.

@@ -33,7 +33,7 @@ from autellix_controller.logs import fields
 from autellix_controller.metrics import CallMetrics, QueueMetrics
 from autellix_controller.routing.decide import NoEngine
 from autellix_controller.routing.length import estimated_tokens
-from autellix_controller.routing.router import Router
+from autellix_controller.routing.router import Asked, Router
 from autellix_controller.sessions.identity import Program, SessionHeaders, program_of
 from autellix_controller.sessions.programs import Programs
 from autellix_controller.table.interface import ProcessTable
@@ -234,7 +234,9 @@ class Gateway:
     async def _attempts(self, call: Call, program: Program, body: Body) -> None:
         """Tries an engine, and one more as long as the client has not got a byte."""
         ends_at = asyncio.get_running_loop().time() + self._limits.deadlines.total
-        short = not call.route.generates or self._router.is_short(body.prompt)
+        asked = Asked(body.model, short=True)
+        if call.route.generates:
+            asked = await self._router.asked(program, body.model, body.prompt, body.tokenize_request)
         tried: frozenset[str] = frozenset()
         failure: EngineFailed | None = None
         for _ in range(_ATTEMPTS):
@@ -242,9 +244,7 @@ class Gateway:
             service_ms = entry.service_ms if entry is not None else 0.0
             began = time.monotonic()
             try:
-                placement = await self._slots.take(
-                    program, body.model, service_ms=service_ms, short=short, tried=tried, ends_at=ends_at
-                )
+                placement = await self._slots.take(program, asked, service_ms=service_ms, tried=tried, ends_at=ends_at)
             except NoEngine:
                 if failure is None:
                     raise ApiError(

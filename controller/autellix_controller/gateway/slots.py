@@ -15,7 +15,7 @@ from autellix_controller.errors import ApiError, ErrorCode
 from autellix_controller.gateway.admission import AdmissionQueue, Waiting
 from autellix_controller.metrics import QueueMetrics
 from autellix_controller.routing.decide import NoEngine
-from autellix_controller.routing.router import Placement, Router
+from autellix_controller.routing.router import Asked, Placement, Router
 from autellix_controller.sessions.identity import Program
 
 #: While calls wait, engines are looked at so often. An end of one of our own calls is seen at once; this is for what
@@ -75,10 +75,9 @@ class Slots:
     async def take(
         self,
         program: Program,
-        model: str | None,
+        asked: Asked,
         *,
         service_ms: float,
-        short: bool,
         tried: frozenset[str],
         ends_at: float,
     ) -> Placement:
@@ -89,9 +88,9 @@ class Slots:
         """
         give_up_at = min(ends_at, asyncio.get_running_loop().time() + self._bounds.queue_seconds)
         while True:
-            await self._turn(program.owner, _Lane(model, tried), service_ms, give_up_at)
+            await self._turn(program.owner, _Lane(asked.model, tried), service_ms, give_up_at)
             try:
-                placement = await self._place(program, model, short=short, tried=tried)
+                placement = await self._place(program, asked, tried=tried)
                 if placement is not None:
                     placement.engine.in_flight += 1
                     return placement
@@ -109,16 +108,14 @@ class Slots:
         self._queue.ended(program.owner)
         self._admit()
 
-    async def _place(
-        self, program: Program, model: str | None, *, short: bool, tried: frozenset[str]
-    ) -> Placement | None:
+    async def _place(self, program: Program, asked: Asked, *, tried: frozenset[str]) -> Placement | None:
         """An engine with room; None if all that could serve the call are full by now."""
         while True:
             full = self._full()
             try:
-                placement = await self._router.place(program, model, short=short, tried=tried | full)
+                placement = await self._router.place(program, asked, tried=tried | full)
             except NoEngine:
-                if full - tried and self._candidates(_Lane(model, tried)):
+                if full - tried and self._candidates(_Lane(asked.model, tried)):
                     return None
                 raise
             if placement.engine.in_flight < self._bounds.engine_calls:

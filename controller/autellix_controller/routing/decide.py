@@ -7,13 +7,14 @@ get ``spill_calls`` calls ahead of the old one before the program moves again.
 """
 
 import hashlib
+import typing
 from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
-RouteReason = Literal["short", "new", "pinned", "spilled", "only"]
-ROUTE_REASONS: Final[tuple[RouteReason, ...]] = ("short", "new", "pinned", "spilled", "only")
+RouteReason = Literal["short", "new", "pinned", "spilled", "only", "least_used", "round_robin", "prefix"]
+ROUTE_REASONS: Final[tuple[RouteReason, ...]] = typing.get_args(RouteReason)
 
 
 class NoEngine(Exception):
@@ -44,6 +45,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     engines: Sequence[EngineView]
     pin: str | None = None
     short: bool = False
+    prefix: int = 0
+    """A hash of the beginning of the prompt; only some policies look at it."""
+    turn: int = 0
+    """Calls that this replica placed before."""
     tried: frozenset[str] = frozenset()
     """Engines that already failed this very call."""
 

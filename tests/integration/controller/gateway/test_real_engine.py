@@ -71,6 +71,22 @@ async def test_completions_responses_and_tokenize_pass(client: AsyncOpenAI, repl
     assert replica.controller.readiness().degraded == []
 
 
+async def test_the_engines_tokenizer_tells_short_calls_from_long_ones(engine: EngineServer, replica: Replica) -> None:
+    """Exactly at the length that the engine charges, chat template included: a short call sets no pin."""
+    body = {"model": "tiny", "messages": MESSAGES, "max_tokens": 1}
+    _, answer = await replica.json("POST", "/v1/chat/completions", json=body)
+    length = answer["usage"]["prompt_tokens"]
+    for threshold, short in ((length, True), (length - 1, False)):
+        session = f"length-{threshold}"
+        async with running_controller(engine.url, engine_key=KEY, locality_threshold_tokens=threshold) as other:
+            headers = {"X-Autellix-Session": session}
+            status, _ = await other.json("POST", "/v1/chat/completions", json=body, headers=headers)
+            assert status == 200
+            assert await other.metric('autellix_controller_prompt_lengths_total{by="tokenizer"}') == 1
+            _, found = await other.json("GET", f"/v1/sessions/{session}")
+            assert (found["engine"] is None) is short
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_frees_its_slot(replica: Replica, stream: bool) -> None:
     session = f"leaver-{stream}"

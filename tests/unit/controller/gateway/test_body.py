@@ -141,3 +141,15 @@ def test_other_media_are_refused(kind: bytes, encoding: bytes | None) -> None:
     with pytest.raises(ApiError) as caught:
         check_headers(kind, encoding)
     assert caught.value.status == 415
+
+
+@pytest.mark.parametrize(
+    ("sent", "wanted"),
+    [
+        (b'{"model":"m","messages":[1],"tools":[2],"stream":true}', b'{"model":"m","messages":[1],"tools":[2]}'),
+        (b'{"model":"m","prompt":"\\u00e9","max_tokens":4}', b'{"model":"m","prompt":"\\u00e9"}'),
+        (b'{"model":"m","input":"one"}', None),
+    ],
+)
+def test_a_prompt_is_sent_to_the_tokenizer_as_the_client_wrote_it(sent: bytes, wanted: bytes | None) -> None:
+    assert parse(sent).tokenize_request() == wanted

@@ -1,6 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from autellix_controller.routing.length import estimated_tokens, is_short
+from autellix_controller.routing.length import MOST_BYTES_PER_TOKEN, estimated_tokens, is_short
 
 
 @pytest.mark.parametrize(
@@ -11,13 +13,17 @@ def test_four_bytes_count_as_a_token_and_token_ids_as_themselves(prompt: bytes, 
 
 
 def test_a_threshold_of_zero_makes_no_call_short() -> None:
-    assert not is_short(b"", 0)
+    assert is_short(b"", 0) is False
 
 
-def test_short_calls_are_those_up_to_the_threshold() -> None:
-    assert is_short(b"x" * 8195, 2048)
-    assert not is_short(b"x" * 8196, 2048)
+@pytest.mark.parametrize(
+    ("size", "short"),
+    [(2048, True), (2049, None), (2048 * MOST_BYTES_PER_TOKEN, None), (2048 * MOST_BYTES_PER_TOKEN + 1, False)],
+)
+def test_bytes_decide_where_no_tokenizer_could_say_otherwise(size: int, short: bool | None) -> None:
+    assert is_short(b"x" * size, 2048) is short
 
 
-def test_what_fits_in_bytes_is_surely_short() -> None:
-    assert is_short(b"x" * 2048, 2048)
+@given(st.lists(st.integers(0, 200_000), min_size=1), st.integers(1, 100))
+def test_token_ids_are_counted_exactly(ids: list[int], threshold: int) -> None:
+    assert is_short(str(ids).encode(), threshold) is (len(ids) <= threshold)
