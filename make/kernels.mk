@@ -7,3 +7,7 @@ bench-swap-gpu: venv ## measure KV swapping on this machine's GPU (8 minutes; JS
 
 bench-swap-dry: venv ## the same script on the CPU, to see that it works (its times mean nothing)
 	PYTHONPATH=kernels:kernels/bench .venv/bin/python -m swapbench --dry-run --out $(BUILD_SWAP)-dry $(ARGS)
+
+.PHONY: soak-swap
+soak-swap: venv ## hundreds of random preemptions in an engine that swaps, and pools that are too small (10 minutes)
+	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m pytest tests/soak/test_swap_soak.py $(ARGS)

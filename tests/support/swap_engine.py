@@ -2,31 +2,31 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client import REGISTRY
 from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from autellix_engine.swap.handover import transfer_config
+from autellix_engine.swap.metrics import CONTEXT, RESUMED, Reporter
 from autellix_engine.swap.settings import SwapSettings
 from autellix_engine.swap.spec import SwapSpec
 from autellix_engine.swap.tier.tier import HostTier
-from autellix_kernels.host.device import HostDevice
+from autellix_engine.swap.worker import SwapWorker
+from autellix_kernels.plan import Direction
 from autellix_wire.records import CallRecord
 from support.in_process_engine import InProcessEngine
 from support.scheduler_bench import RecordingPublisher
+from support.thread_device import ThreadDevice
 
 BLOCK = 32  # tokens
 
 
 class SwapEngineBench(InProcessEngine):
-    """An engine with the tiny model, whose transfers run on a device of the caller's.
-
-    Args:
-        make_host_device: makes the stand-in for a device; None: transfers run as soon as they may.
-        settings: of swapping.
-    """
+    """An engine with the tiny model, whose transfers run on threads beside it."""
 
     def __init__(
         self,
@@ -34,18 +34,12 @@ class SwapEngineBench(InProcessEngine):
         slots: int,
         blocks: int,
         settings: SwapSettings,
-        make_host_device: Callable[[], HostDevice] | None = None,
         **arguments: Any,
     ) -> None:
-        self.device: HostDevice | None = None
+        self.thread_device = ThreadDevice(seed=7)
         plain = SwapSpec.make_host_device
-
-        def make() -> HostDevice:
-            self.device = (make_host_device or plain)()
-            return self.device
-
         _forget_metrics()
-        SwapSpec.make_host_device = make
+        SwapSpec.make_host_device = lambda: self.thread_device
         try:
             super().__init__(
                 slots=slots,
@@ -63,6 +57,9 @@ class SwapEngineBench(InProcessEngine):
         """Tokens handed to the model, by our id of the request."""
         self._schedule = self.scheduler.schedule
         self.scheduler.schedule = self._counting
+        self.found: Counter[tuple[str, str]] = Counter()
+        """Tokens by metric (`CONTEXT`, `RESUMED`) and by where they were found."""
+        self._watch_reporter()
 
     @property
     def connector(self) -> Any:
@@ -73,6 +70,42 @@ class SwapEngineBench(InProcessEngine):
     def tier(self) -> HostTier:
         tier: HostTier = self.connector.manager.tier
         return tier
+
+    @property
+    def connector_worker(self) -> Any:
+        """The device's side of the connector."""
+        return get_kv_transfer_group().connector_worker
+
+    @property
+    def worker(self) -> SwapWorker:
+        """The side of the transfers."""
+        worker: SwapWorker = self.connector_worker.worker
+        return worker
+
+    @contextmanager
+    def held(self, *directions: Direction) -> Iterator[None]:
+        """Transfers of these directions stand still meanwhile; by default all."""
+        lanes = [self.worker._engine._lanes[direction] for direction in directions or Direction]
+        queues = self.thread_device.queues
+        queues.hold([stream for lane in lanes for stream in (lane.cache, lane.bus)])
+        try:
+            yield
+        finally:
+            queues.let_go()
+
+    def resize_pool(self, slots: int) -> None:
+        """An empty pool of another size, at most the one it started with; nothing may be in the engine."""
+        self.settle()
+        manager = self.connector.manager
+        manager.tier = HostTier(slots)
+        manager.reporter = Reporter(manager.tier)
+        self._watch_reporter()
+
+    def share_computed_again(self, metric: str) -> float:
+        """Of the tokens that could have been found."""
+        return self.found[metric, "computed_again"] / sum(
+            self.found[metric, f] for f in ("gpu", "host", "computed_again")
+        )
 
     @property
     def gpu_blocks_in_use(self) -> int:
@@ -88,6 +121,8 @@ class SwapEngineBench(InProcessEngine):
         self.tier.clear()
         self.scheduler.reset_prefix_cache()
         self.scheduled.clear()
+        self.found.clear()
+        self.publisher.records.clear()
         self.outputs.clear()
         self.finish_reasons.clear()
 
@@ -108,6 +143,17 @@ class SwapEngineBench(InProcessEngine):
         assert self.connector._req_status == {}
         assert self.connector._jobs == {}
         assert len(self.scheduler.core) == 0
+
+    def _watch_reporter(self) -> None:
+        reporter = self.connector.manager.reporter
+        add = reporter.add
+
+        def watched(metric: str, amount: int, *labels: str) -> None:
+            if metric in (CONTEXT, RESUMED):
+                self.found[metric, labels[0]] += amount
+            add(metric, amount, *labels)
+
+        reporter.add = watched
 
     def _counting(self, *args: Any, **kwargs: Any) -> Any:
         output = self._schedule(*args, **kwargs)

@@ -40,6 +40,7 @@ class SwapWorker(OffloadingWorker):  # type: ignore[misc]
         self._jobs: dict[int, tuple[int, Transfer]] = {}  # by the transfer's number
         self._transfer_of: dict[int, Transfer] = {}  # by job
         self._failed: list[int] = []
+        self._said = ""
         self._paths: Counter[tuple[str, str]] = Counter()
 
     def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
@@ -55,9 +56,9 @@ class SwapWorker(OffloadingWorker):  # type: ignore[misc]
         results = [TransferResult(job, False) for job in self._failed]
         self._failed.clear()
         try:
-            ended = self._engine.finished()
+            ended = self._engine.finished() if self._jobs else []
         except SwapError as error:
-            logger.error("Transfers of KV cache failed, %d jobs are lost: %s", len(self._jobs), error)
+            self._say_why(f"{len(self._jobs)} transfers of KV cache are lost", error)
             results += [TransferResult(job, False) for job, _ in self._jobs.values()]
             self._jobs.clear()
             self._transfer_of.clear()
@@ -86,6 +87,13 @@ class SwapWorker(OffloadingWorker):  # type: ignore[misc]
         """Waits for what is in flight and gives everything back."""
         self._opened.close()
 
+    def _say_why(self, what: str, error: SwapError) -> None:
+        """An unusable engine gives the same answer to everything: that is said once."""
+        why = str(error)
+        if why != self._said:
+            logger.error("Swapping: %s and will be computed again: %s", what, why)
+            self._said = why
+
     def _submit(self, job: int, slots: LoadStoreSpec, blocks: GPULoadStoreSpec, *, store: bool) -> bool:
         if not isinstance(slots, SlotsSpec):
             raise TypeError(f"expected slots of the host pool, not {type(slots).__name__}")
@@ -96,7 +104,7 @@ class SwapWorker(OffloadingWorker):  # type: ignore[misc]
             else:
                 transfer = self._engine.load(slots.slots, blocks.block_ids, after=stream)
         except SwapError as error:
-            logger.error("A %s of %d blocks failed: %s", "store" if store else "load", len(slots.slots), error)
+            self._say_why(f"a {'store' if store else 'load'} of {len(slots.slots)} blocks failed", error)
             self._failed.append(job)
             return True
         self._jobs[transfer.number] = job, transfer
