@@ -10,9 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from support.chart import CHART, CRD, render
+from support.chart import CHART, CRD, NEWEST_KUBERNETES, OLDEST_KUBERNETES, render
 
-OLDEST, NEWEST = "1.30", "1.37"
 EVERYTHING: dict[str, Any] = {
     "image": {"registry": "r.example:5000", "digest": "sha256:" + "a" * 64, "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "one"}, {"name": "two"}],
@@ -52,11 +51,11 @@ def test_all_that_is_rendered_is_valid_in_the_oldest_and_the_newest_kubernetes(p
     assert found
     for each in found:
         if each["kind"] not in FOREIGN:
-            for version in (OLDEST, NEWEST):
+            for version in (OLDEST_KUBERNETES, NEWEST_KUBERNETES):
                 kubernetes_validate.validate(each, version, strict=True)
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [OLDEST_KUBERNETES, NEWEST_KUBERNETES])
 def test_the_crd_is_a_definition_in_the_oldest_and_the_newest_kubernetes(version: str) -> None:
     # Without "strict": schemas of schemas have fields that refer to themselves, which the strict ones leave out.
     kubernetes_validate.validate(yaml.safe_load(CRD.read_text()), version, strict=False)
@@ -66,11 +65,11 @@ def test_what_is_not_of_kubernetes_is_refused_so_the_check_can_fail(program: Pat
     (deployment,) = [each for each in render(program) if each["kind"] == "Deployment"]
     deployment["spec"]["template"]["spec"]["containers"][0]["imagePulPolicy"] = "Always"
     with pytest.raises(kubernetes_validate.ValidationError, match="imagePulPolicy"):
-        kubernetes_validate.validate(deployment, OLDEST, strict=True)
+        kubernetes_validate.validate(deployment, OLDEST_KUBERNETES, strict=True)
 
 
 def test_the_chart_names_the_oldest_kubernetes_that_is_checked() -> None:
-    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"] == f">={OLDEST}.0-0"
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"] == f">={OLDEST_KUBERNETES}.0-0"
 
 
 def test_the_sample_cluster_is_one_that_the_api_takes(program: Path) -> None:
