@@ -104,10 +104,11 @@ class Client:
 
 
 @contextmanager
-def api_server(kube: Path, *, controllers: bool = True) -> Iterator[Client]:
+def api_server(kube: Path, *, controllers: bool = True, emulated: str | None = None) -> Iterator[Client]:
     """Runs the servers; gives a client with all rights.
 
-    ``kube`` is the program that is etcd and each part of Kubernetes, by the name it is called.
+    ``kube`` is the program that is etcd and each part of Kubernetes, by the name it is called. ``emulated`` is an older
+    release of Kubernetes, such as "1.32", that the API server behaves like: what came later, it refuses.
     Raises RuntimeError with the end of the log of the part that did not start.
     """
     with ExitStack() as stack:
@@ -152,6 +153,7 @@ def api_server(kube: Path, *, controllers: bool = True) -> Iterator[Client]:
                 f"--service-account-key-file={folder}/sa.pub",
                 f"--service-account-signing-key-file={folder}/sa.key",
                 "--endpoint-reconciler-type=none",
+                *([f"--emulated-version=kube={emulated}"] if emulated else []),
             )
         )
         certificate = folder / "certificates" / "apiserver.crt"

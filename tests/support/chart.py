@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "autellix"
 CRD = REPOSITORY / "crds" / "autellix.dev_autellixclusters.yaml"
 #: The releases of Kubernetes between which everything has to be valid. The newest is that of the schemas at hand.
-OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.30", "1.37"
+OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.31", "1.37"
 
 
 def earlier_chart(folder: Path) -> Path:

@@ -17,11 +17,16 @@ from support.operator_bench import cluster, eventually
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/autellixclusters.autellix.dev"
 CLUSTERS = "/apis/autellix.dev/v1alpha1/namespaces/default/autellixclusters"
 
+#: An API server behaves like its three predecessors on demand. The oldest supported Kubernetes is one older.
+OLDEST_EMULATED = "1.32"
+
 
 @pytest.fixture(scope="module")
 def admin() -> Iterator[Client]:
-    """A server of its own: releases own the API itself."""
-    with api_server(binary("kube")) as client:
+    """A server of its own: releases own the API itself. It behaves like the oldest Kubernetes that it can."""
+    with api_server(binary("kube"), emulated=OLDEST_EMULATED) as client:
+        version = client.request("GET", "/version")
+        assert f"{version['emulationMajor']}.{version['emulationMinor']}" == OLDEST_EMULATED
         yield client
 
 
