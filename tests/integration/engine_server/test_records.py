@@ -137,6 +137,7 @@ async def test_the_state_shows_calls_while_they_run_and_none_afterwards(engine: 
         async with client.stream("POST", "/v1/chat/completions", json=chat(context, 3000, stream=True)) as response:
             arriving = events(response)
             await anext(arriving)
+            await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 1)
             state = (await client.get(wire.STATE_PATH)).json()
             assert state["load"]["running"] == 1
             assert state["scheduler"]
