@@ -133,6 +133,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         """The step is done: every request in it is charged its whole executor time."""
         now = self._now()
         elapsed = self._steps.end(scheduler_output, now)
+        self._host_tier.stepped(scheduler_output, elapsed / 1000)
         for call in self.core.charge(scheduler_output.num_scheduled_tokens, elapsed):
             self.requests[call.key].priority = call.level
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
@@ -215,7 +216,8 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         """
         free_slots = self.max_num_active_reqs - len(self.running) - self.num_waiting_for_streaming_input
         began = self._clock()
-        plan = self.core.plan(now, free_slots, MemoryForecast(self.kv_cache_manager, self.requests).fits)
+        forecast = MemoryForecast(self.kv_cache_manager, self.requests)
+        plan = self.core.plan(now, free_slots, self._host_tier.weigh(forecast.fits, self.requests, self.running))
         self._decisions.add(self._clock() - began)
         for call in plan.victims:
             request = self.requests[call.key]

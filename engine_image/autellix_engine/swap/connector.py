@@ -5,6 +5,7 @@ contract test holds them.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +27,10 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from autellix_engine.swap import metrics
-from autellix_engine.swap.interface import CallTraffic
+from autellix_engine.swap.interface import CallTraffic, Fits
 from autellix_engine.swap.manager import Expected, SwapManager
+from autellix_engine.swap.tier.price import Prices
+from autellix_engine.swap.weighing import Weighing, observe_step
 from autellix_engine.swap.worker import SwapWorker
 
 
@@ -110,6 +113,8 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
         self._loading = 0  # blocks whose load began in this step
         self._lost: dict[str, int] = {}  # tokens that were computed when the request was preempted
         self._host_tokens: dict[str, int] = {}  # prompt tokens from the host, by request
+        self.prices = Prices(self.manager.block_bytes / self._tokens_per_block)
+        self._weighs = self.manager.weighs_preemptions
 
     # ---- what our scheduler says
 
@@ -134,6 +139,14 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
             return CallTraffic()
         moved = self.manager.call(status.req_context).moved_blocks
         return CallTraffic(moved * self.manager.block_bytes, self._host_tokens.get(request_id, 0))
+
+    def weigh(self, fits: Fits, requests: Mapping[str, Request], running: Iterable[Request]) -> Fits:
+        """See `HostTierPort`."""
+        return Weighing(self.prices, requests, running, self._kept_tokens, fits) if self._weighs else fits
+
+    def stepped(self, output: SchedulerOutput, seconds: float) -> None:
+        """See `HostTierPort`."""
+        observe_step(self.prices, output, seconds)
 
     # ---- what vLLM says
 
@@ -173,14 +186,21 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
                 self.manager.note_failure(self._jobs[job_id].keys)
             for labels, count in meta.paths.items():
                 self.manager.reporter.add(metrics.TRANSFERS, count, *labels)
+            if loads := meta.transfer_stats.load.bytes:
+                self.prices.seconds_per_byte.add(meta.transfer_stats.load.time / loads)
         super().update_connector_output(connector_output)
 
     def request_finished(self, request: Request) -> tuple[bool, dict[str, Any] | None]:
         """See the base."""
+        self.prices.output_tokens.add(request.num_output_tokens)
         self._lost.pop(request.request_id, None)
         self._host_tokens.pop(request.request_id, None)
         result: tuple[bool, dict[str, Any] | None] = super().request_finished(request)
         return result
+
+    def _kept_tokens(self, request: Request) -> int:
+        call = self.manager.call(self._req_status[request.request_id].req_context)
+        return self.manager.tier.kept_blocks(call) * self._tokens_per_block
 
     def _ask_again(self, request_id: str, block: int) -> None:
         if status := self._req_status.get(request_id):

@@ -1,7 +1,11 @@
 """What the scheduler and the host tier say to each other."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+Fits: TypeAlias = Callable[[Any, Sequence[Any]], bool]
+"""Whether a call fits once these running calls have given way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,13 @@ class HostTierPort(Protocol):
     def traffic(self, request_id: str) -> CallTraffic:
         """What swapping did for a request that is about to end."""
 
+    def weigh(self, fits: Fits, requests: Mapping[str, Any], running: Iterable[Any]) -> Fits:
+        """Adds the price to a forecast of memory: a call that gave way must come back, which may cost more than the
+        better call gains. ``requests`` are all by their id, ``running`` those that run."""
+
+    def stepped(self, output: Any, seconds: float) -> None:
+        """A step of the engine took so long."""
+
 
 class NoHostTier:
     """Stands in where swapping is off."""
@@ -46,6 +57,13 @@ class NoHostTier:
     def traffic(self, request_id: str) -> CallTraffic:
         """None."""
         return CallTraffic()
+
+    def weigh(self, fits: Fits, requests: Mapping[str, Any], running: Iterable[Any]) -> Fits:
+        """The forecast as it is."""
+        return fits
+
+    def stepped(self, output: Any, seconds: float) -> None:
+        """Nobody counts."""
 
 
 def host_tier(connector: object) -> HostTierPort:

@@ -51,12 +51,14 @@ class SwapManager(OffloadingManager):  # type: ignore[misc]  # vLLM is untyped t
         tokens_per_block: int,
         block_bytes: int,
         bytes_per_step: int,
+        weighs_preemptions: bool,
         clock: Callable[[], float],
     ) -> None:
         self.tier: Final = tier
         self.reporter: Final = Reporter(tier)
         self.block_bytes: Final = block_bytes
         self.blocks_per_step: Final = max(1, bytes_per_step // block_bytes)
+        self.weighs_preemptions: Final = weighs_preemptions
         self.put_off: dict[str, int] = {}
         """By request: its block from which on it is to be asked again, since this step's bytes are used up."""
         self._tokens_per_block = tokens_per_block

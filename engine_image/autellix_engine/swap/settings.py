@@ -32,6 +32,8 @@ class SwapSettings(BaseModel):
     container's memory limit ("40%"). 0: no swapping."""
     bytes_per_step: Annotated[int, Field(ge=1)] = 1 << 30
     """Most bytes that one step begins to load, and most that it begins to store; a single call's load is never cut."""
+    weigh_preemptions: bool = True
+    """Whether a call keeps its slot where coming back is estimated to take longer than the better call would wait."""
     prefetch_seconds: Annotated[float, Field(ge=0, le=3_600, allow_inf_nan=False)] = 0.0
     """How long before a program is expected its context is brought back to the GPU. 0: never."""
     prefetch_share_percent: Annotated[int, Field(ge=1, le=100)] = 25

@@ -52,6 +52,7 @@ class SwapSpec(OffloadingSpec):  # type: ignore[misc]  # vLLM is untyped to us
             tokens_per_block=self.tokens_per_block[0],
             block_bytes=self.block_bytes * self.config.parallel.world_size,
             bytes_per_step=self.settings.bytes_per_step,
+            weighs_preemptions=self.settings.weigh_preemptions,
             clock=time.monotonic,
         )
 

@@ -244,3 +244,42 @@ def test_a_block_stored_before_it_was_computed_would_show(
     preempt_both(engine)
     engine.run()
     assert {name: engine.outputs[name] for name in "ab"} != undisturbed
+
+
+def test_a_call_that_could_not_come_back_cheaply_keeps_its_slot(engine: SwapEngineBench) -> None:
+    """Both slots are taken by calls with few steps to go, and moving and computing are made dear."""
+    prices = engine.connector.prices
+    for mean in (prices.seconds_per_byte, prices.seconds_per_token):
+        mean.value = 1.0
+    prices.step_seconds.value, prices.output_tokens.value = 0.001, 10.0
+    for name in "ab":
+        engine.add(name, prompt(name, 300), 40, served(name))
+    engine.run(until=lambda: len(engine.outputs.get("b", [])) >= 20)
+    engine.add("better", prompt("better", 100), 4, fresh("better"))
+    engine.run()
+    assert [engine.record(name).preemptions for name in "ab"] == [0, 0]
+    for mean in (prices.seconds_per_byte, prices.seconds_per_token, prices.step_seconds, prices.output_tokens):
+        mean.value = None
+
+
+def test_a_step_begins_no_more_loads_and_stores_than_its_bytes_allow(engine: SwapEngineBench) -> None:
+    undisturbed = alone(engine, "a", "b")
+    manager = engine.connector.manager
+    plenty, manager.blocks_per_step = manager.blocks_per_step, 10
+    manager._budget = 10
+    stored: list[int] = []
+    submit = engine.worker.submit_store
+
+    def count(job_id: int, source: Any, target: Any) -> bool:
+        stored.append(len(target.slots))
+        return submit(job_id, source, target)
+
+    engine.worker.__dict__["submit_store"] = count
+    preempt_both(engine)
+    engine.run()
+    engine.settle()
+    del engine.worker.submit_store
+    manager.blocks_per_step = plenty
+    assert {name: engine.outputs[name] for name in "ab"} == undisturbed
+    assert max(stored) == 10
+    assert sum(stored) >= 2 * 42, "what was put off comes later"

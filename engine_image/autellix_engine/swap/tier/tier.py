@@ -103,6 +103,15 @@ class HostTier:
             return Status.ABSENT
         return Status.PENDING if self._written[slot] else Status.READY
 
+    def kept_blocks(self, call: Call) -> int:
+        """Blocks of the call from the first on that are in the pool or on their way there. Costs O(log blocks): what a
+        program keeps has no holes."""
+        low, high = 0, len(call.chain)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if call.chain[middle - 1] in self._slot_of else (low, middle - 1)
+        return low
+
     def known_blocks(self, call: Call, keys: list[Key]) -> int:
         """Blocks at the beginning of ``keys`` that the program's last call had too."""
         return common_blocks(call.program.trail, digests(keys))
