@@ -45,8 +45,9 @@ demo-down: ## remove every trace of the demo
 	PYTHONPATH=tests:tests/kubernetes $(PYTHON) -m demo down
 
 .PHONY: reference
-reference: venv ## write the reference pages that follow from the code: API schema, settings
+reference: venv ## write the reference pages that follow from the code: API schema, settings, AutellixCluster
 	.venv/bin/python -m autellix_controller.reference docs/reference
+	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m support.crd_reference
 
 .PHONY: clean
 clean: ## remove what was built in this folder (the cache folder stays)

@@ -169,11 +169,17 @@ class StateCollector(Collector):
         available = GaugeMetricFamily(
             f"{_PREFIX}engine_available", "1 if the engine is in rotation.", labels=["engine"]
         )
+        programs = GaugeMetricFamily(
+            f"{_PREFIX}engine_programs", "Live programs that are pinned to an engine.", labels=["engine"]
+        )
+        pins = self._table.pins()
         for engine in self._fleet:
+            programs.add_metric([engine.name], pins.get(engine.name, 0))
             in_flight.add_metric([engine.name], engine.in_flight)
             available.add_metric([engine.name], float(engine.in_rotation))
         yield in_flight
         yield available
+        yield programs
 
     def _process_table(self) -> Iterable[Metric]:
         health = self._table.health()

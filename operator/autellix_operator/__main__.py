@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from autellix_operator import logs
+from autellix_operator.api.names import Key
 from autellix_operator.settings import InvalidSettings, add_flags, load
 
 
@@ -23,23 +24,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "kubeconfig. A flag wins over its environment variable.",
     )
     add_flags(run)
-    chosen = parser.parse_args(arguments)
+    diff = commands.add_parser(
+        "diff",
+        help="show what the operator would change of a cluster",
+        description="Shows what a reconcile would change, a unified diff for each object, and changes nothing: "
+        "`kubectl exec deploy/autellix-operator -- autellix-operator diff NAMESPACE/NAME`. Status 0: nothing, 1: "
+        "something, 2: it cannot be told.",
+    )
+    diff.add_argument("cluster", metavar="NAMESPACE/NAME", type=_key, help="the AutellixCluster")
+    add_flags(diff)
+    chosen = vars(parser.parse_args(arguments))
+    command = chosen.pop("command")
     try:
-        settings = load(vars(chosen), os.environ)
+        settings = load(chosen, os.environ)
     except InvalidSettings as error:
         print(f"autellix-operator: {error}", file=sys.stderr)
         return 2
     logs.configure(settings.log_format, settings.log_level)
     # Only now: the Kubernetes client takes most of a second to import, which a wrong setting need not wait for.
-    from autellix_operator.app import StartError
-    from autellix_operator.app import run as run_operator
+    from autellix_operator import app
 
     try:
-        asyncio.run(run_operator(settings))
-    except StartError as error:
+        if command == "run":
+            asyncio.run(app.run(settings))
+            return 0
+        changes = asyncio.run(app.difference(settings, Key(*chosen["cluster"])))
+    except app.StartError as error:
         print(f"autellix-operator: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return 1 if command == "run" else 2
+    print("".join(changes), end="")
+    return 1 if changes else 0
+
+
+def _key(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
+    return namespace, name
 
 
 if __name__ == "__main__":

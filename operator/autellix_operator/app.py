@@ -1,4 +1,4 @@
-"""The running operator: watches, queue, workers, HTTP, put together."""
+"""The running operator: watches, queue, workers, leases, figures, HTTP, put together."""
 
 import asyncio
 import logging
@@ -6,16 +6,24 @@ import random
 import secrets
 import socket
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import kopf
 
 from autellix_operator import handlers
-from autellix_operator.api.names import FIELD_MANAGER
+from autellix_operator.api.names import FIELD_MANAGER, Key
 from autellix_operator.desired.objects import Images
+from autellix_operator.diff import DiffApplier
+from autellix_operator.figures.keeper import FIGURES_MANAGER, FiguresKeeper
+from autellix_operator.figures.loop import FiguresLoop
+from autellix_operator.figures.scrape import http_scraper
 from autellix_operator.http import CannotListen, application, serving
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, NotFound
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, Applier, NotFound
 from autellix_operator.kube.client import KubernetesApplier, NoCredentials, connect
+from autellix_operator.leadership import Leadership
 from autellix_operator.metrics import Metrics
 from autellix_operator.reconcile import Reconciler
 from autellix_operator.settings import Settings
@@ -24,6 +32,8 @@ from autellix_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
+_FIGURES_AT_ONCE = 4
+
 
 class StartError(Exception):
     """The operator cannot start; the message is one line that says why."""
@@ -31,17 +41,34 @@ class StartError(Exception):
 
 async def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises StartError."""
-    queue = WorkQueue(time.monotonic)
-    metrics = Metrics(queue)
-    references = ReferenceIndex()
     ready, stop = asyncio.Event(), asyncio.Event()
+    queue, references = WorkQueue(time.monotonic), ReferenceIndex()
+    leases: list[Leadership] = []
+    metrics = Metrics(queue, lambda: sum(each.held() for each in leases))
     host, port = settings.http_address
     try:
-        async with connect() as api, serving(application(queue, metrics, ready.is_set), host, port):
+        async with (
+            connect() as api,
+            http_scraper() as scraper,
+            serving(application(queue, metrics, ready.is_set), host, port),
+        ):
             applier = KubernetesApplier(api, FIELD_MANAGER, metrics.api_error)
             await _check_access(applier, settings)
-            images = Images(settings.engine_image, settings.controller_image, settings.etcd_image)
-            reconciler = Reconciler(applier, images, lambda: datetime.now(UTC), lambda: secrets.token_urlsafe(32))
+            # The leases' requests are not those of reconciles: whether they succeed is shown by the metric of leases.
+            leadership = Leadership(
+                KubernetesApplier(api, FIELD_MANAGER, lambda status: None),
+                f"{socket.gethostname()}_{secrets.token_hex(4)}",
+                settings.watch_namespaces,
+                time.monotonic,
+                _now,
+            )
+            leases.append(leadership)
+            await leadership.attempt()
+            keeper = FiguresKeeper(KubernetesApplier(api, FIGURES_MANAGER, metrics.api_error), scraper)
+            figures = FiguresLoop(
+                _while_leading(leadership, keeper.refresh), settings.figures_seconds, random.random, time.monotonic
+            )
+            reconciler = _reconciler(applier, settings, keeper.refresh)
             worker = Worker(
                 queue,
                 reconciler.reconcile,
@@ -50,15 +77,14 @@ async def run(settings: Settings) -> None:
                 metrics,
                 random.random,
                 time.monotonic,
+                leadership.leads,
             )
+            work = [leadership.run(), *(worker.run() for _ in range(settings.workers))]
+            work += [figures.run() for _ in range(_FIGURES_AT_ONCE)]
             # Before kopf starts: at its end it cancels every task that began after it.
-            workers = [asyncio.create_task(worker.run(), name=f"worker {index}") for index in range(settings.workers)]
-            for task in workers:
-                # A worker ends by cancellation only; any other end must end the operator too.
-                task.add_done_callback(lambda _: stop.set())
-            try:
+            async with _running(work, stop):
                 await kopf.operator(
-                    registry=handlers.registry(queue, references),
+                    registry=handlers.registry(queue, references, figures.add),
                     settings=handlers.settings(),
                     # Left to itself kopf asks for the user's name, and the user of an image need not have one.
                     identity=socket.gethostname(),  # type: ignore[arg-type]  # its NewType is not public
@@ -67,14 +93,63 @@ async def run(settings: Settings) -> None:
                     stop_flag=stop,
                     ready_flag=ready,
                 )
-            finally:
-                for task in workers:
-                    task.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
+            await leadership.release()
     except NoCredentials as error:
         raise StartError(str(error)) from error
     except CannotListen as error:
         raise StartError(f"cannot listen on {settings.http_listen}: {error}") from error
+
+
+async def difference(settings: Settings, key: Key) -> list[str]:
+    """What a reconcile of a cluster would change, a unified diff for each object. Raises StartError."""
+    try:
+        async with connect() as api:
+            dry = KubernetesApplier(api, FIELD_MANAGER, lambda status: None, dry_run=True)
+            await dry.get(AUTELLIX_CLUSTER, key.namespace, key.name)
+            applier = DiffApplier(dry)
+            await _reconciler(applier, settings).reconcile(key)
+            return applier.changes
+    except NoCredentials as error:
+        raise StartError(str(error)) from error
+    except NotFound as error:
+        raise StartError(f"there is no AutellixCluster {key}") from error
+    except ApiError as error:
+        raise StartError(f"{key}: {error}") from error
+
+
+def _reconciler(
+    applier: Applier, settings: Settings, refresh_figures: Callable[[Key], Awaitable[object]] | None = None
+) -> Reconciler:
+    images = Images(settings.engine_image, settings.controller_image, settings.etcd_image)
+    new_key = secrets.token_urlsafe
+    return Reconciler(applier, images, _now, lambda: new_key(32), settings.namespace, refresh_figures)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _while_leading(
+    leadership: Leadership, refresh: Callable[[Key], Awaitable[bool]]
+) -> Callable[[Key], Awaitable[bool]]:
+    async def guarded(key: Key) -> bool:
+        return await refresh(key) if await leadership.leads(key.namespace) else True
+
+    return guarded
+
+
+@asynccontextmanager
+async def _running(work: "list[Coroutine[Any, Any, Any]]", stop: asyncio.Event) -> AsyncIterator[None]:
+    """Runs coroutines meanwhile, which end by cancellation only; any other end sets ``stop``."""
+    tasks = [asyncio.create_task(each) for each in work]
+    for task in tasks:
+        task.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _check_access(applier: KubernetesApplier, settings: Settings) -> None:

@@ -5,10 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from autellix_operator.api.names import (
-    CLUSTER_LABEL,
     COMPONENT_LABEL,
-    FIELD_MANAGER,
-    MANAGED_BY_LABEL,
     Cluster,
     Component,
 )
@@ -50,7 +47,7 @@ class Children:
     @classmethod
     async def read(cls, applier: Applier, cluster: Cluster) -> "Children":
         """Reads them by their labels."""
-        labels = {CLUSTER_LABEL: cluster.name, MANAGED_BY_LABEL: FIELD_MANAGER}
+        labels = cluster.selector_of_all()
         resources = [*OWNED, *OBSERVED]
         resources += [each for each in OPTIONAL if await applier.serves(each)]
         lists = await asyncio.gather(*(applier.list(each, cluster.namespace, labels) for each in resources))

@@ -6,7 +6,7 @@ nor annotations, and nothing of ours has to be done at deletion. So events mark 
 (`workqueue`) serves keys.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import kopf
@@ -21,15 +21,20 @@ from autellix_operator.workqueue import WorkQueue
 _UNINTERESTING_SECRETS: Final = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"
 
 
-def registry(queue: WorkQueue, references: ReferenceIndex) -> kopf.OperatorRegistry:
-    """Handlers for clusters, for their children, and for objects that clusters refer to."""
+def registry(
+    queue: WorkQueue, references: ReferenceIndex, seen: Callable[[Key], None] = lambda key: None
+) -> kopf.OperatorRegistry:
+    """Handlers for clusters, for their children, and for objects that clusters refer to. ``seen`` is told each cluster
+    that exists or changes."""
     handlers = kopf.OperatorRegistry()
 
     async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
     async def cluster_changed(namespace: str | None, name: str, **_: Any) -> None:
-        queue.add(Key(str(namespace), name), COALESCE_SECONDS)
+        key = Key(str(namespace), name)
+        queue.add(key, COALESCE_SECONDS)
+        seen(key)
 
     async def child_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
         queue.add(Key(str(namespace), labels[CLUSTER_LABEL]), COALESCE_SECONDS)

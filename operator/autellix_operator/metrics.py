@@ -1,5 +1,7 @@
 """What the operator measures about itself."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from autellix_operator.workqueue import WorkQueue
@@ -10,7 +12,7 @@ _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 class Metrics:
     """Prometheus metrics with a registry of their own."""
 
-    def __init__(self, queue: WorkQueue) -> None:
+    def __init__(self, queue: WorkQueue, leases: Callable[[], int] = lambda: 0) -> None:
         self._registry = CollectorRegistry()
         prefix = "autellix_operator"
         self._reconciles = Counter(
@@ -33,6 +35,9 @@ class Metrics:
             registry=self._registry,
         )
         longest.set_function(lambda: queue.longest_active)
+
+        held = Gauge(f"{prefix}_leases", "Leases that this operator holds.", registry=self._registry)
+        held.set_function(leases)
 
     def reconciled(self, outcome: str, seconds: float) -> None:
         """Counts a reconcile."""

@@ -9,7 +9,7 @@ removes all, with or without a running operator.
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -40,6 +40,7 @@ from autellix_operator.kube.applier import (
     REPLICA_SET,
     SECRET,
     STATEFUL_SET,
+    ApiError,
     Applier,
     Conflict,
     NotFound,
@@ -47,7 +48,7 @@ from autellix_operator.kube.applier import (
     Refused,
 )
 from autellix_operator.references import look_up, references
-from autellix_operator.status import Observed, invalid_status, paused, status_of
+from autellix_operator.status import Observed, invalid_status, own_fields, paused, status_of
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,8 @@ class Reconciler:
     """Reconciles clusters. Keeps no state between two reconciles.
 
     ``now`` gives the time, ``new_engine_key`` a long random key in printable characters; ``operator_namespace`` is
-    where the operator runs, empty outside of Kubernetes.
+    where the operator runs, empty outside of Kubernetes. ``refresh_figures`` is called before engines are taken away,
+    so that those with the fewest programs go.
     """
 
     def __init__(
@@ -94,12 +96,14 @@ class Reconciler:
         now: Callable[[], datetime],
         new_engine_key: Callable[[], str],
         operator_namespace: str = "",
+        refresh_figures: Callable[[Key], Awaitable[object]] | None = None,
     ) -> None:
         self._applier = applier
         self._images = images
         self._now = now
         self._new_engine_key = new_engine_key
         self._operator_namespace = operator_namespace
+        self._refresh_figures = refresh_figures
 
     async def reconcile(self, key: Key) -> Result:
         """Brings one cluster to what its spec wants. Raises ApiError: then it is to be tried again."""
@@ -156,11 +160,21 @@ class Reconciler:
             applied.problems.update(dict.fromkeys((Component.ENGINE, Component.CONTROLLER), problem))
             return applied
         digests = Digests(key_digest(secret), environment_digest(secret, environment))
+        await self._prepare_scale_down(cluster, spec, children)
         desired = desired_objects(cluster, spec, self._images, digests, self._operator_namespace)
         for manifest in desired:
             await self._apply(children, manifest, applied)
         await children.remove_all_but([secret, *desired])
         return applied
+
+    async def _prepare_scale_down(self, cluster: Cluster, spec: Spec, children: Children) -> None:
+        live = children.workloads().get(Component.ENGINE)
+        if self._refresh_figures is None or live is None or live["spec"]["replicas"] <= spec.engine.replicas:
+            return
+        try:
+            await self._refresh_figures(Key(cluster.namespace, cluster.name))
+        except ApiError as error:
+            log.info("%s/%s: engines are taken away by older figures: %s", cluster.namespace, cluster.name, error)
 
     async def _apply(self, children: Children, manifest: dict[str, Any], applied: "Applied") -> None:
         kind = manifest["kind"]
@@ -195,7 +209,7 @@ class Reconciler:
         return applied
 
     async def _write_status(self, resource: Object, status: dict[str, Any]) -> None:
-        before = resource.get("status", {})
+        before = own_fields(resource.get("status", {}))
         if status == before:
             return
         cluster = Cluster.of(resource)

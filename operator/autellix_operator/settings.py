@@ -25,6 +25,12 @@ class Settings(BaseModel):
     engine_image: str = Field(pattern=_IMAGE, description="image of engines where the resource names none")
     controller_image: str = Field(pattern=_IMAGE, description="image of controllers where the resource names none")
     etcd_image: str = Field(pattern=_IMAGE, description="image of etcd where the resource names none")
+    namespace: str = Field(
+        default="", description="namespace that the operator itself runs in, for network policies of clusters"
+    )
+    figures_seconds: float = Field(
+        default=30, ge=1, le=3600, description="seconds between two looks at what the programs of a cluster do"
+    )
     http_listen: Annotated[str, Field(pattern=r"^.+:[0-9]+$")] = Field(
         default="0.0.0.0:8081", description="address of /healthz, /readyz and /metrics, as HOST:PORT"
     )

@@ -65,6 +65,7 @@ def status_of(
         "replicas": deployment.get("replicas", 0),
         "readyReplicas": ready,
         "engines": f"{ready}/{spec.engine.replicas}",
+        "engineStates": engine_states(observed.pods),
         "selector": ",".join(f"{name}={value}" for name, value in selector.items()),
         "conditions": _conditions(verdicts, generation, previous, now),
     }
@@ -81,7 +82,7 @@ def invalid_status(message: str, generation: int, previous: Mapping[str, Any], n
         ConditionType.DEGRADED: Verdict(True, Reason.INVALID_SPEC, message),
     }
     return {
-        **previous,
+        **own_fields(previous),
         "observedGeneration": generation,
         "conditions": _conditions(verdicts, generation, previous, now),
     }
@@ -140,6 +141,25 @@ def _monitoring(problem: Diagnosis | None) -> Verdict:
     if problem is not None:
         return Verdict(False, problem.reason, problem.message)
     return Verdict(True, Reason.AVAILABLE, "all that the spec wants is there")
+
+
+def own_fields(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without the figures, which have a writer of their own."""
+    return {name: value for name, value in status.items() if name != "programs"}
+
+
+def engine_states(pods: Sequence[Object]) -> dict[str, int]:
+    """How many engines serve, start, and end; those that cannot start for a reason that is told count as starting."""
+    states = {"serving": 0, "starting": 0, "draining": 0}
+    for pod in pods:
+        if pod["metadata"]["labels"].get(COMPONENT_LABEL) != Component.ENGINE:
+            continue
+        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        conditions = pod.get("status", {}).get("conditions", ())
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        states["draining" if "deletionTimestamp" in pod["metadata"] else "serving" if ready else "starting"] += 1
+    return states
 
 
 def condition(status: Mapping[str, Any], type_: ConditionType) -> Mapping[str, Any]:

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 #: A key rests this long before it is worked on: one change of a cluster comes as several events.
 COALESCE_SECONDS: Final = 0.05
+#: A key in a namespace that another operator holds is tried again after this, without a request to the API.
+STANDBY_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ class ReferenceIndex:
 
 
 class Worker:
-    """Takes keys from the queue for ever. Several may share their arguments."""
+    """Takes keys from the queue for ever. Several may share their arguments.
+
+    ``leads`` says of a namespace whether this operator may work on it.
+    """
 
     def __init__(
         self,
@@ -66,6 +71,7 @@ class Worker:
         metrics: Metrics,
         random: Callable[[], float],
         clock: Callable[[], float],
+        leads: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._queue = queue
         self._reconcile = reconcile
@@ -74,6 +80,7 @@ class Worker:
         self._metrics = metrics
         self._random = random
         self._clock = clock
+        self._leads = leads
         self._failures: defaultdict[Key, int] = defaultdict(int)
 
     async def run(self) -> NoReturn:
@@ -89,6 +96,9 @@ class Worker:
 
     async def _work(self, key: Key) -> str:
         try:
+            if not await self._leads(key.namespace):
+                self._queue.add(key, STANDBY_SECONDS)
+                return "standby"
             result = await self._reconcile(key)
         except Conflict as error:
             log.debug("%s: somebody else was first: %s", key, error)

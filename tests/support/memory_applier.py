@@ -26,6 +26,7 @@ class MemoryApplier:
         self.absent: set[str] = set()
         self._applied: dict[tuple[Address, str], Json] = {}
         self._numbers = itertools.count(1)
+        self._versions = itertools.count(1)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
         self._maybe_fail()
@@ -58,6 +59,16 @@ class MemoryApplier:
 
     async def apply_status(self, resource: Resource, manifest: Object) -> Object:
         return self._apply(resource, manifest, "status")
+
+    async def replace(self, resource: Resource, manifest: Object) -> Object:
+        self._maybe_fail()
+        address = resource, manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        live = self.objects.get(address)
+        if live is None:
+            raise NotFound(404, "NotFound", f"{address} not found")
+        if live["metadata"].get("resourceVersion") != manifest["metadata"].get("resourceVersion"):
+            raise Conflict(409, "Conflict", f"{address} has changed")
+        return self._store("replace", address, copy.deepcopy(dict(manifest)))
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         self._maybe_fail()
@@ -94,6 +105,7 @@ class MemoryApplier:
         metadata = found["metadata"]
         metadata.setdefault("uid", f"uid-{next(self._numbers)}")
         changed = before.get("spec") != found.get("spec")
+        metadata["resourceVersion"] = str(next(self._versions))
         metadata["generation"] = before.get("metadata", {}).get("generation", 0) + changed
         found.setdefault("apiVersion", resource.api_version)
         found.setdefault("kind", resource.kind)

@@ -51,6 +51,7 @@ KINDS = (
     "persistentvolumeclaims",
 )
 _LABEL = "autellix.dev/cluster"
+_IMAGES = ("--engine-image=engine:test", "--controller-image=controller:test", "--etcd-image=etcd:test")
 
 
 def eventually(question: Callable[[], Answer], what: str, seconds: float = 30) -> Answer:
@@ -185,27 +186,34 @@ class Bench:
     @contextmanager
     def operator(self, *flags: str, namespaced: bool = True) -> Iterator["Operator"]:
         """Runs the operator as the chart's service account, as a process of its own."""
-        account = self.install_rights(namespaced)
-        kubeconfig = self.folder / f"operator-{self.namespace}.kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(account.kubeconfig(self.namespace)))
+        environment = self._as_operator(namespaced)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
         command = [sys.executable, "-m", "autellix_operator", "run", f"--http-listen={address}", "--log-level=debug"]
-        command += ["--engine-image=engine:test", "--controller-image=controller:test", "--etcd-image=etcd:test"]
-        command += [f"--watch-namespaces={self.namespace}"] if namespaced else []
-        environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        command += [*_IMAGES, *([f"--watch-namespaces={self.namespace}"] if namespaced else [])]
         log = self.folder / f"operator-{self.namespace}.log"
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*command, *flags], env=environment | {"KUBECONFIG": str(kubeconfig)}, stdout=output, stderr=output
-            )
+            process = subprocess.Popen([*command, *flags], env=environment, stdout=output, stderr=output)
             operator = Operator(process, f"http://{address}", log)
             try:
                 eventually(operator.is_ready, f"the operator is ready; its log: {log.read_text()[-2000:]}")
                 yield operator
             finally:
                 operator.stop()
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Runs another command of the operator with its rights; gives exit status and what it printed."""
+        command = [sys.executable, "-m", "autellix_operator", *arguments, *_IMAGES]
+        done = subprocess.run(command, env=self._as_operator(True), capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    def _as_operator(self, namespaced: bool) -> dict[str, str]:
+        account = self.install_rights(namespaced)
+        kubeconfig = self.folder / f"operator-{self.namespace}.kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(account.kubeconfig(self.namespace)))
+        environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        return environment | {"KUBECONFIG": str(kubeconfig)}
 
     def install_rights(self, namespaced: bool = True) -> Client:
         """Installs the chart's service account and rights, and gives a client that has them."""

@@ -95,6 +95,18 @@ class TableContract:
         await world.agree()
         assert {table.get(entry.id).engine for table in (a, b)} == {"two"}  # type: ignore[union-attr]
 
+    async def test_all_replicas_count_the_programs_of_each_engine(self, world: World) -> None:
+        a, b = await world.replica("a"), await world.replica("b")
+        entries = [await opened(world, a, session) for session in ("first", "second", "third")]
+        for entry, engine in zip(entries, ("one", "one", "two"), strict=True):
+            await a.pin(entry.id, engine, expected=None)
+        await world.agree()
+        assert a.pins() == b.pins() == {"one": 2, "two": 1}
+        await b.pin(entries[0].id, "two", expected="one")
+        await a.end(entries[2].id)
+        await world.agree()
+        assert a.pins() == b.pins() == {"one": 1, "two": 1}
+
     async def test_figures_are_seen_at_once_and_by_other_replicas_once_written(self, world: World) -> None:
         a, b = await world.replica("a"), await world.replica("b")
         entry = await opened(world, a)

@@ -106,10 +106,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch]
-# Why pods do not run.
+# Why pods do not run, and which engine a scale-down takes: deletion costs are patched.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch]
+  verbs: [list, watch, patch]
+# Two operators that were started by mistake do no harm. The name of what is created cannot be ruled.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [autellix-operator, autellix-operator-all]
+  verbs: [get, update]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
 - apiGroups: [apps]
   resources: [replicasets]
   verbs: [list, watch]

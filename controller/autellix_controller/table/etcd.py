@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -108,6 +108,10 @@ class EtcdTable:
     def count(self) -> int:
         """See ``ProcessTable``."""
         return self._mirror.count()
+
+    def pins(self) -> Mapping[str, int]:
+        """See ``ProcessTable``."""
+        return self._mirror.pins()
 
     async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
         """See ``ProcessTable``."""

@@ -1,7 +1,7 @@
-"""Which programs an owner has, in order of id."""
+"""Which programs an owner has, in order of id, and how many an engine has."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class OwnerIndex:
@@ -42,3 +42,31 @@ class OwnerIndex:
         ids = self._ids.get(owner, [])
         start = bisect_right(ids, after)
         return ids[start : start + limit]
+
+
+class PinCounts:
+    """How many active programs are pinned to each engine."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def moved(self, before: str | None, after: str | None) -> None:
+        """A program's pin went from one engine to another; None: it has no pin, or is not active."""
+        if before == after:
+            return
+        if after is not None:
+            self._counts[after] = self._counts.get(after, 0) + 1
+        if before is not None:
+            self._counts[before] -= 1
+            if not self._counts[before]:
+                del self._counts[before]
+
+    def rebuild(self, pins: Iterable[str | None]) -> None:
+        """Replaces everything by the pins of these programs."""
+        self._counts = {}
+        for pin in pins:
+            self.moved(None, pin)
+
+    def counts(self) -> Mapping[str, int]:
+        """Programs by engine, those with any."""
+        return dict(self._counts)

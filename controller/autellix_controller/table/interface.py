@@ -16,7 +16,7 @@ Rules that every implementation keeps:
 - A program expires when it was idle for the session timeout. A call that arrived and has not departed is activity.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -67,6 +67,10 @@ class ProcessTable(Protocol):
 
     def count(self) -> int:
         """Number of active programs."""
+
+    def pins(self) -> Mapping[str, int]:
+        """Live programs by the engine that they are pinned to; engines without any are left out."""
+        ...
 
     async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
         """The active entry, made if there is none (a program that had ended starts afresh). One transaction at most.

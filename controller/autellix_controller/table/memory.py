@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from autellix_controller.table.entry import (
     tombstone,
     with_record,
 )
-from autellix_controller.table.index import OwnerIndex
+from autellix_controller.table.index import OwnerIndex, PinCounts
 from autellix_controller.table.interface import TableHealth
 from autellix_wire.records import CallRecord
 
@@ -43,6 +43,7 @@ class MemoryTable:
         """Ended ones included, in order of their last activity here."""
         self._seen_ms: dict[str, int] = {}
         self._active = OwnerIndex()
+        self._pins = PinCounts()
         self._running = RunningCalls()
 
     async def start(self) -> None:
@@ -59,7 +60,9 @@ class MemoryTable:
         for entry in sorted(entries, key=lambda entry: entry.last_activity_ms):
             self._entries[entry.id] = entry
             self._seen_ms[entry.id] = entry.last_activity_ms
-        self._active.rebuild((entry.owner, entry.id) for entry in self._entries.values() if entry.state == "active")
+        active = [entry for entry in self._entries.values() if entry.state == "active"]
+        self._active.rebuild((entry.owner, entry.id) for entry in active)
+        self._pins.rebuild(entry.engine for entry in active)
 
     def get(self, program: str) -> ProgramEntry | None:
         """See ``ProcessTable``."""
@@ -72,6 +75,10 @@ class MemoryTable:
     def count(self) -> int:
         """See ``ProcessTable``."""
         return len(self._active)
+
+    def pins(self) -> Mapping[str, int]:
+        """See ``ProcessTable``."""
+        return self._pins.counts()
 
     async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
         """See ``ProcessTable``."""
@@ -90,6 +97,7 @@ class MemoryTable:
         if entry.engine != expected:
             return entry
         entry = msgspec.structs.replace(entry, engine=engine)
+        self._pins.moved(expected, engine)
         self._entries[program] = entry
         self._changed(program)
         return entry
@@ -101,6 +109,7 @@ class MemoryTable:
             return False
         self._entries[program] = tombstone(entry)
         self._active.remove(entry.owner, program)
+        self._pins.moved(entry.engine, None)
         self._changed(program)
         return True
 
@@ -148,6 +157,7 @@ class MemoryTable:
         known = self._entries.get(entry.id)
         if known is None or known.state == "ended":
             self._active.add(entry.owner, entry.id)
+            self._pins.moved(None, entry.engine)
         self._entries[entry.id] = entry
         self._changed(entry.id)
         self._touch(entry.id, now_ms)
@@ -169,3 +179,4 @@ class MemoryTable:
             self._changed(program)
             if entry.state == "active":
                 self._active.remove(entry.owner, program)
+                self._pins.moved(entry.engine, None)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from autellix_controller.table.entry import ProgramEntry
-from autellix_controller.table.index import OwnerIndex
+from autellix_controller.table.index import OwnerIndex, PinCounts
 from autellix_controller.table.joining import join
 
 
@@ -41,6 +41,7 @@ class Mirror:
         self._changes: dict[str, Change] = {}
         self._dirty: dict[str, None] = {}
         self._active = OwnerIndex()
+        self._pins = PinCounts()
         self.revision = 0
         """Up to here the watch has told everything."""
         self.unreadable = 0
@@ -71,6 +72,10 @@ class Mirror:
     def count(self) -> int:
         """Number of active entries."""
         return len(self._active)
+
+    def pins(self) -> Mapping[str, int]:
+        """Active programs by the engine that they are pinned to."""
+        return self._pins.counts()
 
     # What the replica does.
 
@@ -170,7 +175,9 @@ class Mirror:
             self._rejoin(program)
         self.unreadable = sum(stored.entry is None for stored in self._stored.values())
         known = self._stored.keys() | self._changes.keys()
-        self._active.rebuild((entry.owner, entry.id) for program in known if (entry := self.active(program)))
+        active = [entry for program in known if (entry := self.active(program)) is not None]
+        self._active.rebuild((entry.owner, entry.id) for entry in active)
+        self._pins.rebuild(entry.engine for entry in active)
 
     def _restore(self, program: str, entry: ProgramEntry | None, *, same_history: bool) -> None:
         change = self._changes.get(program)
@@ -208,6 +215,7 @@ class Mirror:
     def _reindex(self, before: ProgramEntry | None, after: ProgramEntry | None) -> None:
         if before is after:
             return
+        self._pins.moved(_active_pin(before), _active_pin(after))
         owner_before = _active_owner(before)
         owner_after = _active_owner(after)
         if owner_before == owner_after:
@@ -216,6 +224,11 @@ class Mirror:
             self._active.remove(owner_before, before.id)
         if after is not None and owner_after is not None:
             self._active.add(owner_after, after.id)
+
+
+def _active_pin(entry: ProgramEntry | None) -> str | None:
+    """The engine of an active program; None of another one."""
+    return entry.engine if entry is not None and entry.state == "active" else None
 
 
 def _active_owner(entry: ProgramEntry | None) -> str | None:

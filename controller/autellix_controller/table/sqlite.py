@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autellix_controller.background import cancel, forever
@@ -95,6 +95,10 @@ class SqliteTable:
     def count(self) -> int:
         """See ``ProcessTable``."""
         return self._memory.count()
+
+    def pins(self) -> Mapping[str, int]:
+        """See ``ProcessTable``."""
+        return self._memory.pins()
 
     async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
         """See ``ProcessTable``."""

@@ -78,6 +78,10 @@ class Cluster:
             COMPONENT_LABEL: component,
         }
 
+    def selector_of_all(self) -> dict[str, str]:
+        """Labels of everything that belongs to the cluster."""
+        return {CLUSTER_LABEL: self.name, MANAGED_BY_LABEL: FIELD_MANAGER}
+
     def labels(self, component: Component) -> dict[str, str]:
         """Labels of an object of a component."""
         return {**self.selector(component), MANAGED_BY_LABEL: FIELD_MANAGER, CLUSTER_LABEL: self.name}

@@ -15,16 +15,17 @@ from autellix_operator.desired import controller, engine, etcd
 
 def network_policies(cluster: Cluster, spec: Spec, operator_namespace: str) -> list[dict[str, Any]]:
     """The policies; none where the spec wants none. ``operator_namespace``: where the operator runs, which asks
-    controllers for their figures; empty if it does not run in Kubernetes."""
+    controllers and engines for their figures; empty if it does not run in Kubernetes."""
     wanted = spec.network_policy
     if wanted.mode == "Disabled":
         return []
     metrics = [_peer(each) for each in wanted.metrics_from]
     controllers = {"podSelector": {"matchLabels": cluster.selector(Component.CONTROLLER)}}
     members = {"podSelector": {"matchLabels": cluster.selector(Component.ETCD)}}
+    metrics += _operator(operator_namespace)
     clients = [_peer(each) for each in wanted.clients_from]
     if clients:
-        clients += metrics + _operator(operator_namespace)
+        clients += metrics
     policies = [
         _policy(cluster, Component.ENGINE, [_rule([controllers, *metrics], engine.PORT)]),
         _policy(cluster, Component.CONTROLLER, [_rule(clients, controller.PORT)]),

@@ -36,6 +36,7 @@ ROLE_BINDING: Final = Resource("rbac.authorization.k8s.io/v1", "RoleBinding", "r
 POD: Final = Resource("v1", "Pod", "pods")
 CLAIM: Final = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 EVENT: Final = Resource("v1", "Event", "events")
+LEASE: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
 CONFIG_MAP: Final = Resource("v1", "ConfigMap", "configmaps")
 DISRUPTION_BUDGET: Final = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY: Final = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
@@ -110,6 +111,10 @@ class Applier(Protocol):
 
     async def apply_status(self, resource: Resource, manifest: Object) -> Object:
         """The same for the status subresource."""
+        ...
+
+    async def replace(self, resource: Resource, manifest: Object) -> Object:
+        """Replaces an object as a whole. Raises Conflict if it has another resourceVersion than the manifest."""
         ...
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:

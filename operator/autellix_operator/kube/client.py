@@ -30,7 +30,7 @@ class KubernetesApplier:
 
     Paths come from the resource, not from discovery: that saves a second of start-up, and a cache file that the
     dynamic client would share between clusters. ``on_error`` is told the HTTP status of each failed request, 0 if
-    there was no answer.
+    there was no answer. With ``dry_run`` an apply only tells what it would lead to.
     """
 
     def __init__(
@@ -38,12 +38,15 @@ class KubernetesApplier:
         api: client.ApiClient,
         field_manager: str,
         on_error: Callable[[int], None],
+        *,
+        dry_run: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client: Any = DynamicClient(api)  # type: ignore[no-untyped-call]
         self._field_manager = field_manager
         self._on_error = on_error
         self._clock = clock
+        self._dry_run = {"dry_run": "All"} if dry_run else {}
         self._kinds: dict[str, tuple[float, frozenset[str]]] = {}
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
@@ -92,6 +95,12 @@ class KubernetesApplier:
         """See Applier."""
         return await self._apply(resource, manifest, "status")
 
+    async def replace(self, resource: Resource, manifest: Object) -> Object:
+        """See Applier."""
+        metadata = manifest["metadata"]
+        path = resource.path(metadata["namespace"], metadata["name"])
+        return await self._object("put", path, body=dict(manifest), field_manager=self._field_manager)
+
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """See Applier."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
@@ -109,6 +118,7 @@ class KubernetesApplier:
             content_type="application/apply-patch+yaml",
             field_manager=self._field_manager,
             force_conflicts=True,
+            **self._dry_run,
         )
 
     async def _object(self, method: str, path: str, **parameters: Any) -> Object:

@@ -85,6 +85,51 @@ def test_an_idle_operator_writes_nothing_however_often_it_looks(bench: Bench) ->
         assert len(bench.events("demo")) == 2
 
 
+def test_two_operators_that_were_started_by_mistake_do_no_harm(bench: Bench) -> None:
+    with bench.operator("--resync-seconds=10", "--engine-image=engine:one") as first:
+        bench.make_cluster()
+        bench.make_ready()
+        before = bench.get("deployments", "demo-engine")["metadata"]["generation"]
+        with bench.operator("--resync-seconds=10", "--engine-image=engine:two") as second:
+            standby = second.metric("autellix_operator_reconciles_total")
+            eventually(lambda: second.metric("autellix_operator_reconciles_total") > standby + 1, "it looks", 30)
+            assert (first.metric("autellix_operator_leases"), second.metric("autellix_operator_leases")) == (1, 0)
+            assert bench.get("deployments", "demo-engine")["metadata"]["generation"] == before
+            first.stop()
+            eventually(lambda: second.metric("autellix_operator_leases") == 1, "the second takes over", 10)
+            eventually(lambda: engine_image(bench) == "engine:two", "the second works", 20)
+
+
+def engine_image(bench: Bench) -> str:
+    template = bench.get("deployments", "demo-engine")["spec"]["template"]
+    image: str = template["spec"]["containers"][0]["image"]
+    return image
+
+
+def test_the_difference_of_intended_and_live_is_shown_and_nothing_is_changed(bench: Bench) -> None:
+    with bench.operator():
+        bench.make_cluster()
+        bench.make_ready()
+    assert bench.command("diff", f"{bench.namespace}/demo") == (0, "")
+    bench.patch("deployments", "demo-engine", {"spec": {"replicas": 7}})
+    bench.delete("services", "demo")
+    bench.delete("secrets", "demo-engine-key")
+    before = {key: each["metadata"]["resourceVersion"] for key, each in bench.children("demo").items()}
+    status, shown = bench.command("diff", f"{bench.namespace}/demo")
+    assert status == 1
+    assert "-  replicas: 7\n+  replicas: 1\n" in shown
+    assert "+++ intended Service/demo\n" in shown
+    assert "+  api-key: (not shown)\n" in shown
+    assert "StatefulSet" not in shown
+    after = {key: each["metadata"]["resourceVersion"] for key, each in bench.children("demo").items()}
+    assert {key for key in before if key[0] != "replicasets" and before[key] != after.get(key)} <= {
+        ("deployments", "demo-engine")
+    }
+    assert bench.gone("services", "demo")
+    status, shown = bench.command("diff", f"{bench.namespace}/other")
+    assert (status, shown) == (2, f"autellix-operator: there is no AutellixCluster {bench.namespace}/other\n")
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -9,11 +9,13 @@ from kubernetes.aio import client
 
 from autellix_operator.api.names import FIELD_MANAGER, Key
 from autellix_operator.desired.objects import Images
+from autellix_operator.figures.keeper import FIGURES_MANAGER, FiguresKeeper
 from autellix_operator.kube.client import KubernetesApplier
 from autellix_operator.reconcile import Reconciler
 from support.operator_bench import KINDS, Bench, eventually
 
 KEY = "k" * 43
+IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
 MONITORING = {
     "servicemonitors": "ServiceMonitor",
     "podmonitors": "PodMonitor",
@@ -22,12 +24,18 @@ MONITORING = {
 
 
 @asynccontextmanager
-async def reconciler(bench: Bench, engine_image: str = "engine:1") -> AsyncIterator[Reconciler]:
+async def api_of(bench: Bench) -> AsyncIterator[client.ApiClient]:
     account = bench.install_rights()
     configuration = client.Configuration(host=account.url)
     configuration.ssl_ca_cert = str(account.ca_file)
     configuration.api_key["BearerToken"] = f"Bearer {account.token}"
     async with client.ApiClient(configuration) as api:
+        yield api
+
+
+@asynccontextmanager
+async def reconciler(bench: Bench, engine_image: str = "engine:1") -> AsyncIterator[Reconciler]:
+    async with api_of(bench) as api:
         applier = KubernetesApplier(api, FIELD_MANAGER, lambda status: None)
         images = Images(engine=engine_image, controller="controller:1", etcd="etcd:1")
         yield Reconciler(applier, images, lambda: datetime.now(UTC), lambda: KEY)
@@ -159,6 +167,53 @@ async def test_status_is_written_by_the_operator_alone_and_times_move_with_the_s
         assert after["observedGeneration"] == before["observedGeneration"] + 1
         assert after["lastTransitionTime"] == before["lastTransitionTime"]
         assert len(bench.events("demo")) == len({event["metadata"]["name"] for event in bench.events("demo")}) == 2
+
+
+class Pages:
+    """The pages of metrics of the pods of a cluster: there are no containers that could serve them."""
+
+    def __init__(self, programs: dict[str, int]) -> None:
+        self._programs = programs
+
+    async def page(self, address: str, port: int, key: str = "") -> str:
+        if port == 8000:
+            assert key == KEY
+            return "autellix_engine_worst_wait_ratio 2.5\n"
+        lines = [f'autellix_controller_engine_programs{{engine="{name}"}} {n}\n' for name, n in self._programs.items()]
+        return f"autellix_controller_programs {sum(self._programs.values())}\n" + "".join(lines)
+
+
+async def test_a_scale_down_takes_the_engine_with_the_fewest_programs(bench: Bench) -> None:
+    bench.make_cluster(engine={"replicas": 3})
+    key = Key(bench.namespace, "demo")
+    async with reconciler(bench) as operator:
+        await settle(bench, operator, key)
+
+    def engines() -> list[str]:
+        pods = [pod for pod in bench.find("pods", "demo") if "engine" in pod["metadata"]["name"]]
+        return sorted(pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+    names = engines()
+    async with api_of(bench) as api:
+        figures = KubernetesApplier(api, FIGURES_MANAGER, lambda status: None)
+        keeper = FiguresKeeper(figures, Pages(dict(zip(names, (5, 0, 7), strict=True))))
+        applier = KubernetesApplier(api, FIELD_MANAGER, lambda status: None)
+        operator = Reconciler(applier, IMAGES, lambda: datetime.now(UTC), lambda: KEY, refresh_figures=keeper.refresh)
+        bench.patch("autellixclusters", "demo", {"spec": {"replicas": 2}}, "scale")
+        await operator.reconcile(key)
+        eventually(lambda: engines() == [names[0], names[2]], f"{names[1]} goes")
+        await settle(bench, operator, key)
+        live = bench.get("autellixclusters", "demo")
+        assert live["status"]["programs"] == {"live": 12, "worstWaitRatioPercent": 250}
+        assert live["status"]["engineStates"] == {"serving": 2, "starting": 0, "draining": 0}
+        before = resource_versions(bench)
+        await keeper.refresh(key)
+        await operator.reconcile(key)
+        assert resource_versions(bench) == before
+        # Somebody else's word about the same engines counts as drift.
+        bench.patch("autellixclusters", "demo", {"status": {"programs": {"live": 99}}}, "status")
+        await keeper.refresh(key)
+        assert bench.get("autellixclusters", "demo")["status"] == live["status"]
 
 
 async def test_the_key_is_made_once_and_never_shown(bench: Bench) -> None:

@@ -131,7 +131,7 @@ def test_a_default_is_told_and_never_on_a_required_field(path: str) -> None:
 
 
 def test_units_are_in_the_names_of_times() -> None:
-    for path in PLACES:
+    for path in (path for path in PLACES if path.startswith("spec")):
         name = path.rpartition(".")[2]
         if re.search(r"timeout|idle|drain|quanta|bounds|floor", name, re.IGNORECASE):
             assert re.search(r"(Seconds|Milliseconds)(\[\])?$", name), name

@@ -387,8 +387,8 @@ def test_policies_of_the_network_admit_whom_the_spec_names_and_the_operator() ->
     }
     clients = [{"ipBlock": {"cidr": "10.0.0.0/8"}}, {"podSelector": {"matchLabels": {}}}]
     assert admitted(found, "controller") == {8080: [*clients, metrics, operator]}
-    assert admitted(found, "engine") == {8000: [selects("controller"), metrics]}
-    assert admitted(found, "etcd")[2381] == [metrics]
+    assert admitted(found, "engine") == {8000: [selects("controller"), metrics, operator]}
+    assert admitted(found, "etcd")[2381] == [metrics, operator]
 
 
 def test_monitors_find_ports_that_are_there_and_labels_of_the_spec() -> None:

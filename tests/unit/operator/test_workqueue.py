@@ -87,10 +87,14 @@ class Harness:
     def __init__(self, reconcile: Callable[[Key], Awaitable[Result]], first_retry: float = 0.01) -> None:
         self.queue = WorkQueue(lambda: asyncio.get_running_loop().time())
         self.references = ReferenceIndex()
+        self.leading = True
         self.metrics = Metrics(self.queue)
         pace = Pace(resync=600, first_retry=first_retry)
         now = asyncio.get_running_loop().time
-        self.worker = Worker(self.queue, reconcile, pace, self.references, self.metrics, lambda: 0.5, now)
+        self.worker = Worker(self.queue, reconcile, pace, self.references, self.metrics, lambda: 0.5, now, self.leads)
+
+    async def leads(self, namespace: str) -> bool:
+        return self.leading
 
     def outcomes(self) -> str:
         return self.metrics.text().decode()
@@ -121,6 +125,21 @@ async def test_failures_of_any_kind_are_tried_again_and_do_not_stop_the_worker()
     task.cancel()
     for outcome in ("conflict", "api-error", "error", "ok"):
         assert f'autellix_operator_reconciles_total{{outcome="{outcome}"}} 1.0' in harness.outcomes()
+
+
+async def test_nothing_is_reconciled_where_another_operator_leads() -> None:
+    async def reconcile(key: Key) -> Result:
+        raise AssertionError("not ours")
+
+    harness = Harness(reconcile)
+    harness.leading = False
+    harness.queue.add(A)
+    async with asyncio.timeout(5):
+        task = asyncio.create_task(harness.worker.run())
+        while 'outcome="standby"' not in harness.outcomes():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert harness.queue.depth == 0, "it comes back later"
 
 
 async def test_one_cluster_that_fails_does_not_hold_up_another() -> None:

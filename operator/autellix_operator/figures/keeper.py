@@ -1,0 +1,124 @@
+"""Keeps the figures of a cluster current: in its status, and as deletion costs on the pods of its engines.
+
+With the cost set, a scale-down takes the engines with the fewest live programs. All of it is best effort: a pod that
+does not answer is left out, and nothing here keeps a cluster from being reconciled. The fields are applied under a
+field manager of their own, so that neither writer touches the other's.
+"""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from autellix_operator.api.names import COMPONENT_LABEL, ENGINE_KEY, Cluster, Component, Key
+from autellix_operator.api.spec import GROUP, KIND, VERSION
+from autellix_operator.desired import controller, engine
+from autellix_operator.figures.parse import ControllerFigures, Unreadable, controller_figures, worst_wait_percent
+from autellix_operator.figures.scrape import Scraper
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, Applier, NotFound, Object
+
+FIGURES_MANAGER: Final = "autellix-operator-figures"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+#: So many controllers are asked in turn until one answers: each knows all programs.
+_CONTROLLERS_ASKED: Final = 2
+
+
+class FiguresKeeper:
+    """Reads and writes figures. ``applier`` must have the field manager FIGURES_MANAGER. Keeps nothing in between."""
+
+    def __init__(self, applier: Applier, scraper: Scraper) -> None:
+        self._applier = applier
+        self._scraper = scraper
+
+    async def refresh(self, key: Key) -> bool:
+        """Brings status and costs up to date, writing only what changed; gives whether the cluster is still there.
+        Raises ApiError."""
+        try:
+            resource = await self._applier.get(AUTELLIX_CLUSTER, key.namespace, key.name)
+        except NotFound:
+            return False
+        if "deletionTimestamp" in resource["metadata"] or "conditions" not in resource.get("status", {}):
+            return True
+        cluster = Cluster.of(resource)
+        pods = await self._applier.list(POD, cluster.namespace, cluster.selector_of_all())
+        found = await self._controllers([pod for pod in pods if _component(pod) == Component.CONTROLLER])
+        engines = [pod for pod in pods if _component(pod) == Component.ENGINE]
+        if found is not None:
+            await self._write_costs(engines, found)
+        await self._write_status(resource, await self._programs(cluster, engines, found))
+        return True
+
+    async def _controllers(self, pods: Sequence[Object]) -> ControllerFigures | None:
+        for pod in sorted(filter(_ready, pods), key=_name)[:_CONTROLLERS_ASKED]:
+            page = await self._scraper.page(pod["status"]["podIP"], controller.PORT)
+            try:
+                if page is not None:
+                    return controller_figures(page)
+            except Unreadable:
+                continue
+        return None
+
+    async def _programs(
+        self, cluster: Cluster, engines: Sequence[Object], found: ControllerFigures | None
+    ) -> dict[str, Any]:
+        """What is said of programs in the status; empty if no controller answers."""
+        if found is None:
+            return {}
+        ready = [pod for pod in engines if _ready(pod)]
+        key = await self._engine_key(cluster) if ready else ""
+        answers = await asyncio.gather(*(self._scraper.page(pod["status"]["podIP"], engine.PORT, key) for pod in ready))
+        try:
+            worst = worst_wait_percent(page for page in answers if page is not None)
+        except Unreadable:
+            return {"live": found.programs}
+        return {"live": found.programs, "worstWaitRatioPercent": worst}
+
+    async def _engine_key(self, cluster: Cluster) -> str:
+        try:
+            secret = await self._applier.get(SECRET, cluster.namespace, cluster.engine_key_secret)
+        except NotFound:
+            return ""
+        return b64decode((secret.get("data") or {}).get(ENGINE_KEY, "")).decode(errors="replace")
+
+    async def _write_costs(self, engines: Sequence[Object], found: ControllerFigures) -> None:
+        for pod in engines:
+            cost = str(found.by_engine.get(_name(pod), 0))
+            live = pod["metadata"].get("annotations", {}).get(DELETION_COST, "0")
+            if cost == live or "deletionTimestamp" in pod["metadata"]:
+                continue
+            metadata = {
+                "name": _name(pod),
+                "namespace": pod["metadata"]["namespace"],
+                # A pod that is gone meanwhile is not made by this.
+                "uid": pod["metadata"]["uid"],
+                "annotations": {DELETION_COST: cost},
+            }
+            manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
+            await self._applier.apply(POD, manifest)
+
+    async def _write_status(self, resource: Object, programs: Mapping[str, Any]) -> None:
+        if resource["status"].get("programs", {}) == programs:
+            return
+        metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid")}
+        manifest = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": metadata,
+            "status": {"programs": programs} if programs else {},
+        }
+        await self._applier.apply_status(AUTELLIX_CLUSTER, manifest)
+
+
+def _component(pod: Object) -> str:
+    return str(pod["metadata"]["labels"].get(COMPONENT_LABEL, ""))
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _ready(pod: Object) -> bool:
+    if "deletionTimestamp" in pod["metadata"] or not pod.get("status", {}).get("podIP"):
+        return False
+    conditions = pod["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

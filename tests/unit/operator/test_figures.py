@@ -1,0 +1,151 @@
+"""What clusters do in terms of programs, as their pods tell it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from autellix_operator.api.names import Key
+from autellix_operator.figures.keeper import DELETION_COST, FiguresKeeper
+from autellix_operator.figures.loop import FiguresLoop
+from autellix_operator.figures.parse import Unreadable, controller_figures, rounded, worst_wait_percent
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET
+from support.memory_applier import MemoryApplier, cluster_resource
+
+Json = Any
+
+KEY = Key("space", "demo")
+CONTROLLER = """\
+# TYPE autellix_controller_programs gauge
+autellix_controller_programs 7.0
+# TYPE autellix_controller_engine_programs gauge
+autellix_controller_engine_programs{engine="engine-a"} 5.0
+autellix_controller_engine_programs{engine="engine-b"} 2.0
+"""
+ENGINE = "# TYPE autellix_engine_worst_wait_ratio gauge\nautellix_engine_worst_wait_ratio 1.2345\n"
+
+
+class Pages:
+    """A Scraper over pages by address."""
+
+    def __init__(self, **pages: str) -> None:
+        self.pages = {"controller": CONTROLLER, **pages}
+        self.asked: list[tuple[str, int, str]] = []
+
+    async def page(self, address: str, port: int, key: str = "") -> str | None:
+        self.asked.append((address, port, key))
+        return self.pages.get(address)
+
+
+def pod(name: str, component: str, *, ready: bool = True, **metadata: Json) -> Json:
+    labels = {
+        "app.kubernetes.io/component": component,
+        "app.kubernetes.io/managed-by": "autellix-operator",
+        "autellix.dev/cluster": "demo",
+    }
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    metadata = {"name": name, "namespace": "space", "labels": labels, **metadata}
+    return {"metadata": metadata, "status": {"podIP": name, "conditions": conditions}}
+
+
+def api(*pods: Json) -> MemoryApplier:
+    found = MemoryApplier()
+    found.put(AUTELLIX_CLUSTER, cluster_resource({}) | {"status": {"conditions": []}})
+    found.put(SECRET, {"metadata": {"name": "demo-engine-key", "namespace": "space"}, "data": {"api-key": "a2V5"}})
+    for each in pods:
+        found.put(POD, each)
+    return found
+
+
+def programs(found: MemoryApplier) -> Json:
+    return found.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"].get("programs")
+
+
+def cost(found: MemoryApplier, name: str) -> str | None:
+    annotations = found.objects[POD, "space", name]["metadata"].get("annotations", {})
+    value: str | None = annotations.get(DELETION_COST)
+    return value
+
+
+def test_figures_are_read_from_the_pages_of_pods() -> None:
+    found = controller_figures(CONTROLLER)
+    assert (found.programs, found.by_engine) == (7, {"engine-a": 5, "engine-b": 2})
+    assert worst_wait_percent([ENGINE, ENGINE.replace("1.2345", "0.5")]) == 120
+    assert worst_wait_percent([ENGINE.replace("1.2345", "NaN")]) == worst_wait_percent([]) == 0
+
+
+@pytest.mark.parametrize("page", ["", "<html>", "autellix_controller_programs seven\n"])
+def test_a_page_that_is_none_is_told(page: str) -> None:
+    with pytest.raises(Unreadable):
+        controller_figures(page)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.4, 0), (1, 1), (99.6, 100), (123.4, 120), (98765, 99000)])
+def test_two_digits_count(value: float, shown: int) -> None:
+    assert rounded(value) == shown
+
+
+async def test_status_and_deletion_costs_follow_the_programs() -> None:
+    found = api(pod("controller", "controller"), pod("engine-a", "engine"), pod("engine-b", "engine"))
+    pages = Pages(**{"engine-a": ENGINE})
+    assert await FiguresKeeper(found, pages).refresh(KEY)
+    assert programs(found) == {"live": 7, "worstWaitRatioPercent": 120}
+    assert (cost(found, "engine-a"), cost(found, "engine-b"), cost(found, "controller")) == ("5", "2", None)
+    assert ("engine-a", 8000, "key") in pages.asked
+    assert ("controller", 8080, "") in pages.asked
+    found.writes.clear()
+    await FiguresKeeper(found, pages).refresh(KEY)
+    assert found.writes == [], "what has not changed is not written"
+
+
+async def test_an_engine_that_lost_its_programs_is_the_next_to_go() -> None:
+    kept = {DELETION_COST: "9"}
+    found = api(
+        pod("controller", "controller"),
+        pod("engine-c", "engine", annotations=kept),
+        pod("engine-d", "engine", ready=False),
+    )
+    await FiguresKeeper(found, Pages()).refresh(KEY)
+    assert (cost(found, "engine-c"), cost(found, "engine-d")) == ("0", None)
+
+
+async def test_without_an_answer_nothing_is_said_and_costs_stay() -> None:
+    kept = {DELETION_COST: "9"}
+    found = api(pod("controller", "controller"), pod("engine-a", "engine", annotations=kept))
+    await FiguresKeeper(found, Pages()).refresh(KEY)
+    assert programs(found) == {"live": 7, "worstWaitRatioPercent": 0}
+    found = api(pod("controller", "controller", ready=False), pod("engine-a", "engine", annotations=kept))
+    await FiguresKeeper(found, Pages()).refresh(KEY)
+    assert programs(found) is None
+    assert cost(found, "engine-a") == "9"
+
+
+async def test_a_second_controller_is_asked_when_the_first_tells_nonsense() -> None:
+    found = api(pod("a", "controller"), pod("controller", "controller"))
+    await FiguresKeeper(found, Pages(a="<html>")).refresh(KEY)
+    assert programs(found)["live"] == 7
+
+
+async def test_a_cluster_that_is_gone_is_told() -> None:
+    assert await FiguresKeeper(MemoryApplier(), Pages()).refresh(KEY) is False
+
+
+async def test_each_cluster_is_looked_at_once_a_period_until_it_is_gone() -> None:
+    looked: list[Key] = []
+
+    async def refresh(key: Key) -> bool:
+        looked.append(key)
+        if len(looked) == 1:
+            raise RuntimeError("defect")
+        return len(looked) < 3
+
+    loop = FiguresLoop(refresh, 0.01, lambda: 0.0, asyncio.get_running_loop().time)
+    for _ in range(5):
+        loop.add(KEY)
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(5):
+        while len(looked) < 3:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert len(looked) == 3
