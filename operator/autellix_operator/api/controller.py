@@ -1,6 +1,7 @@
 """Routing and the controllers."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,9 +19,19 @@ class ApiKeysSecretRef(SpecModel):
     key: DataKey = "keys"
 
 
+class RoutingPolicy(StrEnum):
+    """Ways to choose an engine for a call."""
+
+    AUTELLIX = "Autellix"
+    LEAST_USED = "LeastUsed"
+    ROUND_ROBIN = "RoundRobin"
+    PREFIX_HASH = "PrefixHash"
+
+
 class Routing(SpecModel):
     """How controllers choose an engine."""
 
+    policy: Annotated[RoutingPolicy, Field(strict=False)] = RoutingPolicy.AUTELLIX
     locality_threshold_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     spill_ratio_percent: Annotated[int, Field(ge=100, le=10_000)] = 150
     spill_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 8

@@ -128,6 +128,7 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
         pods.literal(f"{prefix}TABLE_PREFIX", f"/autellix/{cluster.namespace}/{cluster.name}"),
         pods.literal(f"{prefix}ENGINES", f"kubernetes://{cluster.namespace}/{cluster.child(Component.ENGINE)}"),
         pods.pod_name(f"{prefix}REPLICA"),
+        pods.literal(f"{prefix}ROUTING_POLICY", spec.routing.policy.name.lower()),
         pods.literal(f"{prefix}LOCALITY_THRESHOLD_TOKENS", str(spec.routing.locality_threshold_tokens)),
         pods.literal(f"{prefix}SPILL_RATIO", f"{spec.routing.spill_ratio_percent / 100:g}"),
         pods.literal(f"{prefix}SPILL_CALLS", str(spec.routing.spill_calls)),

@@ -72,6 +72,7 @@ ACCEPTED: dict[str, Spec] = {
     },
     "limits": controller(limits={"maxCalls": 1, "requestMebibytes": 2047, "responseMebibytes": 1}),
     "deadlines": controller(deadlines={"firstByteSeconds": 5, "totalSeconds": 5}),
+    "routing without programs": {"routing": {"policy": "RoundRobin"}},
     "spilling": {"routing": {"spillRatioPercent": 100, "spillCalls": 1}},
     "pull secrets and priority": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}], "priorityClassName": "high"},
     "monitoring": {
@@ -187,6 +188,7 @@ REFUSED: dict[str, tuple[Spec, str]] = {
         controller(deadlines={"firstByteSeconds": 6, "totalSeconds": 5}),
         "spec.controller.deadlines",
     ),
+    "an unknown way to route": ({"routing": {"policy": "round_robin"}}, "spec.routing.policy"),
     "spilling to busier engines": ({"routing": {"spillRatioPercent": 99}}, "spec.routing.spillRatioPercent"),
     "spilling at once": ({"routing": {"spillCalls": 0}}, "spec.routing.spillCalls"),
     "a pull secret twice": ({"imagePullSecrets": [{"name": "a"}, {"name": "a"}]}, "spec.imagePullSecrets"),

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import autellix_controller.metrics
 from autellix_controller.settings import Settings as ControllerSettings
 from autellix_engine.policy.settings import SchedulingSettings
 from autellix_operator.api.base import InvalidSpec
+from autellix_operator.api.controller import RoutingPolicy
 from autellix_operator.api.names import Cluster, Component
 from autellix_operator.api.spec import Spec, parse_spec
 from autellix_operator.desired.digests import Digests
@@ -194,6 +196,7 @@ def test_the_controller_gets_its_environment() -> None:
         "AUTELLIX_CONTROLLER_TABLE_PREFIX": "/autellix/space/demo",
         "AUTELLIX_CONTROLLER_ENGINES": "kubernetes://space/demo-engine",
         "AUTELLIX_CONTROLLER_REPLICA": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "AUTELLIX_CONTROLLER_ROUTING_POLICY": "autellix",
         "AUTELLIX_CONTROLLER_LOCALITY_THRESHOLD_TOKENS": "9",
         "AUTELLIX_CONTROLLER_SPILL_RATIO": "1.5",
         "AUTELLIX_CONTROLLER_SPILL_CALLS": "8",
@@ -237,7 +240,7 @@ def test_limits_and_routing_reach_the_controllers() -> None:
                 "totalSeconds": 8,
             },
         },
-        routing={"spillRatioPercent": 225, "spillCalls": 9},
+        routing={"policy": "LeastUsed", "spillRatioPercent": 225, "spillCalls": 9},
     )
     expected = {
         "MAX_CALLS": "1",
@@ -248,12 +251,20 @@ def test_limits_and_routing_reach_the_controllers() -> None:
         "FIRST_BYTE_DEADLINE_SECONDS": "6",
         "IDLE_DEADLINE_SECONDS": "7",
         "TOTAL_DEADLINE_SECONDS": "8",
+        "ROUTING_POLICY": "least_used",
         "SPILL_RATIO": "2.25",
         "SPILL_CALLS": "9",
     }
     assert {f"AUTELLIX_CONTROLLER_{name}": value for name, value in expected.items()}.items() <= variables(
         found
     ).items()
+
+
+@pytest.mark.parametrize("policy", RoutingPolicy)
+def test_every_way_to_route_is_one_that_controllers_know(policy: RoutingPolicy) -> None:
+    found = container("Deployment", "demo-controller", routing={"policy": policy.value})
+    chosen = variables(found)["AUTELLIX_CONTROLLER_ROUTING_POLICY"]
+    assert chosen in typing.get_args(ControllerSettings.model_fields["routing_policy"].annotation)
 
 
 def test_the_environment_of_the_spec_comes_after_ours() -> None:

@@ -338,7 +338,8 @@ async def test_from_any_state_reconciles_lead_to_the_one_that_is_wanted(
         if how == "delete":
             del api.objects[chosen]
         elif how == "drift" and "spec" in api.objects[chosen]:
-            api.objects[chosen]["spec"]["selector"] = "drifted"
+            drifting = api.objects[chosen]["spec"]
+            drifting[min(drifting)] = "drifted"
         else:
             api.objects[chosen]["metadata"]["labels"] = {}
     api.put(AUTELLIX_CLUSTER, cluster_resource(after))
