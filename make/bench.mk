@@ -2,3 +2,13 @@
 .PHONY: bench-table
 bench-table: venv ## process table in etcd: completions a second, catch-up, memory
 	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.table $(ARGS)
+
+# The peer that the gateway is compared with; in an environment of its own, since its requirements are not ours.
+ROUTER := $(CACHE)/vllm-router-0.1.17
+$(ROUTER)/bin/vllm-router: | $(UV)
+	$(UV) venv --quiet --python '>=3.11,<3.14' --no-python-downloads --clear $(ROUTER)
+	$(UV) pip install --quiet --python $(ROUTER)/bin/python vllm-router==0.1.17
+
+.PHONY: bench-gateway
+bench-gateway: venv $(ROUTER)/bin/vllm-router ## the gateway beside vllm-router and nginx (2 minutes; needs nginx and cc)
+	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.gateway --router $(ROUTER)/bin/vllm-router $(ARGS)
