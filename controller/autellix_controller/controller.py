@@ -8,7 +8,7 @@ from autellix_controller import metrics, rest
 from autellix_controller.access import Access, KeysFile
 from autellix_controller.background import cancel, forever
 from autellix_controller.engines.accounting import Accounting
-from autellix_controller.engines.client import EngineClient
+from autellix_controller.engines.client import EngineClient, new_session
 from autellix_controller.engines.discovery import Discovery, StaticDiscovery
 from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, KubernetesSlices
 from autellix_controller.engines.fleet import Fleet
@@ -18,7 +18,7 @@ from autellix_controller.gateway.gateway import Gateway, Identity, Limits
 from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.routes import ROUTES
 from autellix_controller.gateway.slots import Bounds, Slots
-from autellix_controller.gateway.upstream import AiohttpUpstream, new_session
+from autellix_controller.gateway.upstream import PooledUpstream
 from autellix_controller.rest import Readiness
 from autellix_controller.routing.decide import Rules
 from autellix_controller.routing.router import Router
@@ -41,6 +41,7 @@ class Controller:
         registry = metrics.new_registry()
         self._keys = keys
         self._http = new_session()
+        self._upstream = PooledUpstream(connect_seconds=settings.connect_deadline_seconds)
         self._kubernetes = KubernetesSlices(*settings.kubernetes_service) if settings.kubernetes_service else None
         self.table = open_table(
             settings.table,
@@ -91,7 +92,7 @@ class Controller:
             fleet=self.fleet,
             router=router,
             accounting=self._accounting,
-            upstream=AiohttpUpstream(self._http, connect_seconds=settings.connect_deadline_seconds),
+            upstream=self._upstream,
             metrics=metrics.CallMetrics(registry),
             queue_metrics=queue_metrics,
             session_headers=identity.SessionHeaders(settings.session_headers),
@@ -148,6 +149,7 @@ class Controller:
         await self.fleet.stop()
         await self.table.close()
         await self._http.close()
+        self._upstream.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         if self._kubernetes is not None:

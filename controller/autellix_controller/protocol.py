@@ -1,11 +1,14 @@
-"""HTTP/1.1 as uvicorn speaks it, with a bound on the head of a request and with our errors for what is no HTTP."""
+"""HTTP/1.1 as uvicorn speaks it, with a bound on the head of a request, our errors for what is no HTTP, and a way for
+the gateway to reach the connection itself: streams go over it without a task for every piece."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from autellix_controller.errors import ApiError, ErrorCode, invalid
+from autellix_controller.gateway.exchange import WIRE
 
 #: Request line and headers together, bytes: four times what usual servers take.
 HEAD_LIMIT: Final = 64 << 10
@@ -16,6 +19,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     _in_head = False
     _head_bytes = 0
+    _lost = False
+    _when_writable: Callable[[], None] | None = None
+    _when_gone: Callable[[], None] | None = None
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
@@ -33,11 +39,48 @@ class HttpProtocol(HttpToolsProtocol):
         """See httptools."""
         self._in_head = True
         super().on_message_begin()
+        self.scope["extensions"] = {WIRE: self}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
         """See httptools."""
         self._in_head = False
         super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
+        super().connection_lost(exc)
+        self._lost = True
+        self._say_gone()
+
+    def resume_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
+        super().resume_writing()
+        callback, self._when_writable = self._when_writable, None
+        if callback is not None:
+            callback()
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """See ``ClientWire``."""
+        self._when_gone = callback
+        if self._lost:
+            self._say_gone()
+        else:
+            self.flow.resume_reading()  # or the end of the connection would not be seen
+
+    def _say_gone(self) -> None:
+        callback, self._when_gone = self._when_gone, None
+        if callback is not None:
+            callback()
+
+    def write(self, chunk: bytes) -> bool:
+        """See ``ClientWire``."""
+        if not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        return not self.flow.write_paused
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """See ``ClientWire``."""
+        self._when_writable = callback
 
     def send_400_response(self, msg: str) -> None:
         """Called for what the parser does not understand."""

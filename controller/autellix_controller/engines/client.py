@@ -53,6 +53,13 @@ class _State(msgspec.Struct):
     scheduler: _Scheduler = msgspec.field(default_factory=_Scheduler)
 
 
+def new_session() -> aiohttp.ClientSession:
+    """The pool of connections for these requests. Create it on the event loop that uses it."""
+    # vLLM closes idle connections after 5 s: we close earlier, or a request would meet one that is just going.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
+
+
 class EngineClient:
     """Requests to one engine."""
 

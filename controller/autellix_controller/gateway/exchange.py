@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from autellix_controller.background import cancel
 from autellix_controller.errors import ApiError, ErrorCode
 from autellix_controller.gateway.budget import Share
 from autellix_controller.gateway.interrupt import Interruptible
@@ -15,6 +16,23 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+class ClientWire(Protocol):
+    """The client's connection, as far as the server lets us have it (an extension of ASGI, see ``protocol.py``)."""
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Has ``callback`` called when the client goes away before its answer is complete; at once if it has."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Writes a piece of an answer that has begun and comes in pieces. False: the client is slower than we are."""
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Has ``callback`` called once when the client has taken what was written."""
+
+
+#: Where a request's ``ClientWire`` is in its scope's extensions.
+WIRE: Final = "autellix.wire"
 
 
 class ClientGone(Exception):
@@ -31,6 +49,8 @@ class Exchange:
         self.target = self.path + (f"?{query.decode('latin-1')}" if query else "")
         """Path and query."""
         self.headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        self._by_name = {name: value for name, value in reversed(self.headers)}
+        self.wire: ClientWire | None = (scope.get("extensions") or {}).get(WIRE)
         self._receive, self._send = receive, send
         self.status = 0
         """Status of the answer, 0 before it began."""
@@ -41,10 +61,11 @@ class Exchange:
         self._streaming = False
         self._finished = False
         self._last = b""
+        self._watcher: asyncio.Task[None] | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of that (lower-case) name."""
-        return next((value for key, value in self.headers if key == name), None)
+        return self._by_name.get(name)
 
     async def body(self, limit: int, seconds: float, share: Share) -> bytes:
         """Reads the body; its size is set aside in ``share`` first. Raises ApiError 413, 408 or 429, ClientGone."""
@@ -73,12 +94,26 @@ class Exchange:
             message_text = f"The body did not arrive within {seconds:g} s."
             raise ApiError(ErrorCode.BODY_TIMEOUT, message_text) from None
 
-    async def interrupt_when_gone(self, work: Interruptible) -> None:
-        """Ends the work when the client goes away. To be run as a task once the body was read."""
+    def interrupt_when_gone(self, work: Interruptible) -> None:
+        """From now on ends the work when the client goes away. To be called once the body was read."""
+        if self.wire is not None:
+            self.wire.on_gone(lambda: self._gone(work))
+        else:
+            self._watcher = asyncio.create_task(self._watch(work))
+
+    async def _watch(self, work: Interruptible) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if not self._finished:  # the server says "disconnect" after a complete answer as well
+        self._gone(work)
+
+    def _gone(self, work: Interruptible) -> None:
+        if not self._finished:  # connections end after a complete answer as well
             work.interrupt(ClientGone())
+
+    async def close(self) -> None:
+        """Ends what runs beside the exchange."""
+        if self._watcher is not None:
+            await cancel(self._watcher)
 
     @property
     def started(self) -> bool:
@@ -94,6 +129,23 @@ class Exchange:
         """Sends a piece; waits while the client is slower than we are."""
         self._last = chunk[-4:]
         await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def push(self, chunk: bytes) -> bool:
+        """Sends a piece without waiting; only with a ``wire``. False: nothing more until ``when_writable`` says so."""
+        assert self.wire is not None
+        self._last = chunk[-4:]
+        self.sending = not self.wire.write(chunk)
+        return not self.sending
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Has ``callback`` called once when the client takes more."""
+        assert self.wire is not None
+
+        def writable() -> None:
+            self.sending = False
+            callback()
+
+        self.wire.on_writable(writable)
 
     async def end_stream(self) -> None:
         """Ends an answer that came in pieces."""

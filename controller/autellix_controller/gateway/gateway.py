@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from autellix_controller.access import Access
-from autellix_controller.background import cancel
 from autellix_controller.engines.accounting import Accounting
 from autellix_controller.engines.engine import Engine
 from autellix_controller.engines.fleet import Fleet
@@ -198,14 +197,12 @@ class Gateway:
             program = program_of(owner, session, call.id)
             call.belongs_to(program)
             self._rates.admit(owner)
-            watcher = asyncio.create_task(exchange.interrupt_when_gone(work))
-            try:
-                await self._of_program(call, program, body, work)
-            finally:
-                await cancel(watcher)
+            exchange.interrupt_when_gone(work)
+            await self._of_program(call, program, body, work)
         finally:
             share.close()
             self._running.discard(work)
+            await exchange.close()
 
     def _check_model(self, route: Route, model: str | None) -> None:
         if model is None:
@@ -301,7 +298,7 @@ class Gateway:
         started, reached = time.monotonic(), True
         call.sent_at = call.sent_at or started
         try:
-            await attempt.run(self._upstream, engine.endpoint.url + exchange.target, payload, headers)
+            await attempt.run(self._upstream, engine.endpoint.url, payload, headers)
             self._fleet.saw(engine, Seen.ANSWERED)
         except NotConnected as error:
             reached = False

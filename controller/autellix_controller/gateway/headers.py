@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from autellix_controller.errors import invalid
 from autellix_wire import headers as names
 
 #: What no header may hold; a value with it is left out, since it could end the header early.
@@ -40,41 +39,43 @@ _OURS: Final = frozenset(
         *(name.encode() for name in names.OURS),
     }
 )
+_REQUEST_ID: Final = names.REQUEST_ID.encode()
+_IDENTITY: Final = (b"accept-encoding", b"identity")
 _NOT_TO_ENGINES: Final = HOP_BY_HOP | _REPLACED | _OURS
 _NOT_TO_CLIENTS: Final = HOP_BY_HOP | _OURS | {b"content-length", b"date", b"server", names.REQUEST_ID.encode()}
 
 
 def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
-    return frozenset(
-        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
-    )
+    values = [value for name, value in headers if name == b"connection"]
+    return frozenset(token.strip().lower() for value in values for token in value.split(b","))
 
 
 def to_engine(
     headers: list[tuple[bytes, bytes]], *, request_id: str, key: str | None, trace: Sequence[tuple[str, str]] = ()
-) -> list[tuple[str, str]]:
-    """Headers of the call to an engine. Raises ApiError 400 if one is not UTF-8.
+) -> list[tuple[bytes, bytes]]:
+    """Headers of the call to an engine, names in lower case as ASGI has them.
 
     ``trace``: trace context of our own, in place of the client's.
     """
-    dropped = _NOT_TO_ENGINES | _named_by_connection(headers) | {name.encode() for name, _ in trace}
-    try:
-        passed = [(name.decode(), value.decode()) for name, value in headers if name.lower() not in dropped]
-    except UnicodeDecodeError:
-        raise invalid("A header is not valid UTF-8.") from None
-    passed += trace
-    passed.append((names.REQUEST_ID, request_id))
+    dropped = _NOT_TO_ENGINES
+    if named := _named_by_connection(headers):
+        dropped = dropped | named
+    if trace:
+        dropped = dropped | {name.encode() for name, _ in trace}
+    passed = [header for header in headers if header[0] not in dropped]
+    passed += [(name.encode(), value.encode()) for name, value in trace]
+    passed.append((_REQUEST_ID, request_id.encode()))
     # Answers are looked into (broken off? aborted?), so they must not come compressed.
-    passed.append(("accept-encoding", "identity"))
+    passed.append(_IDENTITY)
     if key is not None:
-        passed.append(("authorization", f"Bearer {key}"))
+        passed.append((b"authorization", b"Bearer " + key.encode()))
     return passed
 
 
 def to_client(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     """Headers of an engine's answer that a client gets."""
-    headers = list(headers)
-    dropped = _NOT_TO_CLIENTS | _named_by_connection(headers)
-    return [
-        (name.lower(), value) for name, value in headers if name.lower() not in dropped and not _CONTROL.search(value)
-    ]
+    lowered = [(name.lower(), value) for name, value in headers]
+    dropped = _NOT_TO_CLIENTS
+    if named := _named_by_connection(lowered):
+        dropped = dropped | named
+    return [header for header in lowered if header[0] not in dropped and not _CONTROL.search(header[1])]

@@ -1,6 +1,7 @@
 """One attempt to serve a call on one engine, from sending it to the last byte for the client."""
 
 import asyncio
+import contextlib
 import time
 
 import msgspec
@@ -9,8 +10,9 @@ from autellix_controller.errors import ErrorCode
 from autellix_controller.gateway import headers as header_rules
 from autellix_controller.gateway.answers import RETRY_STATUSES, EngineFailed, check_complete, client_error, media_type
 from autellix_controller.gateway.exchange import ClientGone, Exchange
+from autellix_controller.gateway.interrupt import Deadline
 from autellix_controller.gateway.stream import StreamWatch
-from autellix_controller.gateway.upstream import Upstream, UpstreamAnswer
+from autellix_controller.gateway.upstream import Headers, Upstream, UpstreamAnswer
 from autellix_controller.gateway.usage import TokenCount
 
 
@@ -23,6 +25,10 @@ class Deadlines(msgspec.Struct, frozen=True):
     """Between two pieces of it."""
     total: float
     """For the call in all, an earlier attempt included."""
+
+
+class _Ended(Exception):
+    """The engine said that it aborted the call; what follows does not matter."""
 
 
 class Attempt:
@@ -41,18 +47,20 @@ class Attempt:
         """``ends_at`` is the call's total deadline on the loop's clock; ``needs_done``: its streams end with
         ``[DONE]``, those of the Responses API with an event. ``tokens`` sees the answer if they have to be counted."""
         self._exchange = exchange
+        self._loop = asyncio.get_running_loop()
         self._ends_at, self._deadlines = ends_at, deadlines
         self._answer_limit, self._needs_done, self._tokens = answer_limit, needs_done, tokens
-        self._timer: asyncio.Timeout
+        self._deadline = Deadline(ends_at)
         self.first_byte_at: float | None = None
         """When the first byte of the answer's body came, monotonic seconds."""
 
-    async def run(self, upstream: Upstream, url: str, body: bytes, headers: list[tuple[str, str]]) -> None:
-        """Serves the call. Raises EngineFailed, UpstreamFailed and ClientGone."""
-        now = asyncio.get_running_loop().time()
+    async def run(self, upstream: Upstream, url: str, body: bytes, headers: Headers) -> None:
+        """Serves the call on the engine at ``url``. Raises EngineFailed, UpstreamFailed and ClientGone."""
+        now = self._loop.time()
+        self._deadline.at = min(self._ends_at, now + self._deadlines.first_byte)
         try:
-            async with asyncio.timeout_at(min(self._ends_at, now + self._deadlines.first_byte)) as self._timer:
-                answer = await upstream.post(url, body, headers)
+            async with self._deadline:
+                answer = await upstream.post(url, self._exchange.target, body, headers)
                 try:
                     await self._pass_on(answer)
                 finally:
@@ -63,7 +71,7 @@ class Attempt:
             raise self._late() from None
 
     def _late(self) -> EngineFailed:
-        in_all = asyncio.get_running_loop().time() >= self._ends_at
+        in_all = self._loop.time() >= self._ends_at
         if in_all:
             reason = f"The call did not end within {self._deadlines.total:g} s."
         elif self.first_byte_at is None:
@@ -74,12 +82,16 @@ class Attempt:
 
     async def _chunk(self, answer: UpstreamAnswer) -> bytes:
         chunk = await answer.chunk()
+        self._came(chunk)
+        return chunk
+
+    def _came(self, chunk: bytes) -> None:
+        now = self._loop.time()
         if self.first_byte_at is None:
             self.first_byte_at = time.monotonic()
         if self._tokens is not None:
             self._tokens.passed(chunk)
-        self._timer.reschedule(min(self._ends_at, asyncio.get_running_loop().time() + self._deadlines.idle))
-        return chunk
+        self._deadline.move(min(self._ends_at, now + self._deadlines.idle))
 
     async def _whole(self, answer: UpstreamAnswer) -> bytes:
         parts: list[bytes] = []
@@ -126,15 +138,35 @@ class Attempt:
     async def _stream(self, answer: UpstreamAnswer, headers: list[tuple[bytes, bytes]]) -> None:
         """Passes a stream on as it comes. The head waits for the first bytes: until then another engine may serve."""
         exchange, watch = self._exchange, StreamWatch(needs_done=self._needs_done)
-        while not watch.ended and (chunk := await self._chunk(answer)):
-            passed = watch.passes(chunk)
-            if not exchange.started:
-                if watch.aborted:
-                    break
-                await exchange.start_stream(200, headers)
-            await exchange.send(passed)
+        if (first := watch.passes(await self._chunk(answer))) and not watch.aborted:
+            await exchange.start_stream(200, headers)
+            await exchange.send(first)
+            if exchange.wire is not None:
+                await self._pump(answer, watch)
+            else:
+                await self._copy(answer, watch)
         if watch.aborted:
             raise EngineFailed("The engine aborted the call.", retry=True)
         if not watch.complete or not exchange.started:
             raise EngineFailed("The engine's stream ended before its end.", retry=True)
         await exchange.end_stream()
+
+    async def _copy(self, answer: UpstreamAnswer, watch: StreamWatch) -> None:
+        """Piece by piece, each when the client has taken the one before."""
+        while not watch.ended and (chunk := await self._chunk(answer)):
+            await self._exchange.send(watch.passes(chunk))
+
+    async def _pump(self, answer: UpstreamAnswer, watch: StreamWatch) -> None:
+        """The same from connection to connection, without waking a task for each piece."""
+        exchange = self._exchange
+
+        def sink(chunk: bytes) -> None:
+            self._came(chunk)
+            if not exchange.push(watch.passes(chunk)):
+                answer.pause()
+                exchange.when_writable(answer.resume)
+            if watch.ended:
+                raise _Ended
+
+        with contextlib.suppress(_Ended):
+            await answer.pump(sink)

@@ -1,10 +1,24 @@
-"""The HTTP client towards engines, behind a small seam: open, status, headers, chunks, close."""
+"""The HTTP client towards engines, behind a small seam: open, status, headers, chunks, close.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+It is our own because a general client cost most of what a call costs here (``docs/decisions/0011``), and because what
+an engine streams can go straight to the client's connection, without a task that wakes for every token.
+"""
 
-import aiohttp
+import asyncio
+import functools
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from autellix_controller.gateway.connection import Broken, EngineConnection
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+#: vLLM closes idle connections after 5 s: we close earlier, or a call would meet a connection that is just going.
+_IDLE_SECONDS: Final = 3.0
 
 
 class UpstreamFailed(Exception):
@@ -27,11 +41,21 @@ class UpstreamAnswer(Protocol):
         """HTTP status."""
 
     @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+    def headers(self) -> Headers:
         """Headers as they came."""
 
     async def chunk(self) -> bytes:
         """The next bytes as they arrived, empty at the end. Raises UpstreamFailed if the answer breaks off."""
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """Gives the rest to ``sink``, each piece as it arrives; returns at the end. Raises UpstreamFailed if the
+        answer breaks off, and whatever ``sink`` raises."""
+
+    def pause(self) -> None:
+        """Stops taking more from the engine, until ``resume``."""
+
+    def resume(self) -> None:
+        """Goes on taking."""
 
     def close(self) -> None:
         """Ends the exchange; before the end of the answer this closes the connection, which aborts the call."""
@@ -40,96 +64,153 @@ class UpstreamAnswer(Protocol):
 class Upstream(Protocol):
     """Sends calls to engines."""
 
-    async def post(self, url: str, body: bytes, headers: Sequence[tuple[str, str]]) -> UpstreamAnswer:
-        """Sends a call and waits for the head of its answer. Raises UpstreamFailed.
+    async def post(self, url: str, target: str, body: bytes, headers: Headers) -> UpstreamAnswer:
+        """Sends a call to the ``target`` (path and query) of the engine at ``url``, and waits for the head of its
+        answer. Raises UpstreamFailed.
 
         When cancelled it closes the connection, which aborts the call on the engine.
         """
 
 
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200].replace("\n", " ")
+class _Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+    """Path of the base URL."""
+    host_header: bytes
 
 
-@dataclass
-class _Connection:
-    """What became known about the connection of one request."""
-
-    reused: bool = False
-
-
-async def _note_reuse(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceConnectionReuseconnParams) -> None:
-    if isinstance(context.trace_request_ctx, _Connection):
-        context.trace_request_ctx.reused = True
+@functools.lru_cache(maxsize=1024)
+def _address(url: str) -> _Address:
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    return _Address(
+        parts.hostname or "", parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"), parts.netloc.encode()
+    )
 
 
-class AiohttpUpstream:
-    """``Upstream`` over aiohttp, which pools connections."""
+def _head(address: _Address, target: str, size: int, headers: Headers) -> bytes:
+    lines = [
+        b"POST %s%s HTTP/1.1\r\nhost: %s\r\ncontent-length: %d\r\n"
+        % (address.prefix.encode(), target.encode("latin-1"), address.host_header, size)
+    ]
+    lines += [b"%s: %s\r\n" % header for header in headers]
+    lines.append(b"\r\n")
+    return b"".join(lines)
 
-    def __init__(self, session: aiohttp.ClientSession, *, connect_seconds: float) -> None:
-        self._session = session
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
 
-    async def post(self, url: str, body: bytes, headers: Sequence[tuple[str, str]]) -> UpstreamAnswer:
+class PooledUpstream:
+    """``Upstream`` over HTTP/1.1 with a pool of connections to each engine."""
+
+    def __init__(self, *, connect_seconds: float) -> None:
+        self._connect_seconds = connect_seconds
+        self._idle: dict[_Address, list[EngineConnection]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    async def post(self, url: str, target: str, body: bytes, headers: Headers) -> UpstreamAnswer:
         """See ``Upstream``.
 
         A pooled connection that the engine was just closing fails without a byte of an answer: that says nothing about
         the engine, so the call is sent once more, on another connection.
         """
+        address = _address(url)
+        head = _head(address, target, len(body), headers)
         while True:
-            connection = _Connection()
+            connection = self._from_pool(address)
+            pooled = connection is not None
+            if connection is None:
+                connection = await self._connect(address)
             try:
-                response = await self._session.post(
-                    url,
-                    data=body,
-                    headers=headers,
-                    timeout=self._timeout,
-                    allow_redirects=False,
-                    trace_request_ctx=connection,
+                connection.send(head, body)
+                await connection.head()
+                return _Answer(self, address, connection)
+            except Broken as error:
+                connection.abort()
+                if not pooled or connection.touched:
+                    raise UpstreamFailed(str(error)) from None
+            except BaseException:
+                connection.abort()
+                raise
+
+    def _from_pool(self, address: _Address) -> EngineConnection | None:
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if connection.reusable:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, address: _Address) -> EngineConnection:
+        if address.tls and self._tls is None:
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                _, connection = await loop.create_connection(
+                    EngineConnection, address.host, address.port, ssl=self._tls if address.tls else None
                 )
-            except aiohttp.ConnectionTimeoutError as error:
-                raise NotConnected(_one_line(error)) from None
-            except aiohttp.ClientConnectorError as error:
-                raise Unreachable(_one_line(error)) from None
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError) as error:
-                if not connection.reused:
-                    raise UpstreamFailed(_one_line(error)) from None
-            except aiohttp.ClientError as error:
-                raise UpstreamFailed(_one_line(error)) from None
+        except TimeoutError:
+            raise NotConnected(f"no connection within {self._connect_seconds:g} s") from None
+        except (OSError, ssl.SSLError) as error:
+            raise Unreachable(f"{type(error).__name__}: {error}"[:200].replace("\n", " ")) from None
+        return connection
+
+    def give_back(self, address: _Address, connection: EngineConnection) -> None:
+        """Keeps a connection for the next call."""
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault(address, []).append(connection)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_IDLE_SECONDS / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        """Closes what was idle for too long; the last used are at the end of each list."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - _IDLE_SECONDS / 2
+        for address, idle in list(self._idle.items()):
+            fresh = [connection for connection in idle if connection.idle_since > oldest and connection.reusable]
+            for connection in idle:
+                if connection not in fresh:
+                    connection.abort()
+            if fresh:
+                self._idle[address] = fresh
             else:
-                return _AiohttpAnswer(response)
+                del self._idle[address]
+        self._sweeper = loop.call_later(_IDLE_SECONDS / 2, self._sweep) if self._idle else None
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.abort()
+        self._idle.clear()
 
 
-class _AiohttpAnswer:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-
-    @property
-    def status(self) -> int:
-        return self._response.status
-
-    @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        return self._response.raw_headers
+class _Answer:
+    def __init__(self, pool: PooledUpstream, address: _Address, connection: EngineConnection) -> None:
+        self._pool, self._address, self._connection = pool, address, connection
+        self.status, self.headers = connection.status, connection.headers
+        self.pause, self.resume = connection.pause, connection.resume
 
     async def chunk(self) -> bytes:
         try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise UpstreamFailed(_one_line(error)) from None
+            return await self._connection.chunk()
+        except Broken as error:
+            raise UpstreamFailed(str(error)) from None
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        try:
+            await self._connection.pump(sink)
+        except Broken as error:
+            raise UpstreamFailed(str(error)) from None
 
     def close(self) -> None:
-        if self._response.content.is_eof():
-            self._response.release()
+        if self._connection.complete and self._connection.reusable:
+            self._pool.give_back(self._address, self._connection)
         else:
-            self._response.close()
-
-
-def new_session() -> aiohttp.ClientSession:
-    """The pool of connections to engines. Create it on the event loop that uses it."""
-    options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar(), "trust_env": False}
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(_note_reuse)
-    options["trace_configs"] = [trace]
-    # vLLM closes idle connections after 5 s: we close earlier, or a call would meet a connection that is just going.
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0), **options)
+            self._connection.abort()

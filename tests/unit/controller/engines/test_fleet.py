@@ -10,12 +10,11 @@ from aiohttp import web
 
 from autellix_controller.background import Backoff
 from autellix_controller.engines.accounting import Accounting
-from autellix_controller.engines.client import EngineClient, ProbeFailed
+from autellix_controller.engines.client import EngineClient, ProbeFailed, new_session
 from autellix_controller.engines.discovery import Publish
 from autellix_controller.engines.engine import NO_SCHEDULING, Endpoint
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
-from autellix_controller.gateway.upstream import new_session
 from autellix_controller.table.memory import MemoryTable
 from support.call_records import call_record
 from support.fake_engine import FakeEngine, fake_engine

@@ -43,7 +43,7 @@ async def test_the_end_of_a_complete_answer_is_no_client_that_left() -> None:
     exchange, _ = exchange_of(GONE)
     async with Interruptible() as work:
         await exchange.answer(200, [], b"{}")
-        await exchange.interrupt_when_gone(work)
+        exchange.interrupt_when_gone(work)
         await asyncio.sleep(0)
 
 
@@ -51,7 +51,7 @@ async def test_a_client_that_leaves_before_the_answer_ends_the_work() -> None:
     exchange, _ = exchange_of(GONE)
 
     async def body(work: Interruptible) -> None:
-        await exchange.interrupt_when_gone(work)
+        exchange.interrupt_when_gone(work)
         await asyncio.Event().wait()
 
     work = Interruptible()
