@@ -9,6 +9,8 @@ T = TypeVar("T")
 class Agenda(Generic[T]):
     """Items with a time each. Setting costs O(log n), discarding O(1); stale heap entries are cleaned up lazily."""
 
+    __slots__ = ("_entries", "_heap", "_serial")
+
     def __init__(self) -> None:
         self._entries: dict[T, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, T]] = []
@@ -29,9 +31,9 @@ class Agenda(Generic[T]):
             self._heap = [(time, serial, item) for item, (time, serial) in self._entries.items()]
             heapq.heapify(self._heap)
 
-    def discard(self, item: T) -> None:
-        """Removes the item if it is there."""
-        self._entries.pop(item, None)
+    def discard(self, item: T) -> bool:
+        """Removes the item if it is there; returns whether it was."""
+        return self._entries.pop(item, None) is not None
 
     def first(self) -> tuple[float, T] | None:
         """The earliest time and its item; None if there is none."""

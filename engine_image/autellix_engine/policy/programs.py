@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Program:
     """The figures of one program. All durations are milliseconds and never shrink.
 
@@ -49,19 +49,23 @@ class Program:
     def merge(self, *, service_ms: float, path_ms: float, wait_ms: float) -> None:
         """Takes in the figures that a request brought."""
         self.elsewhere_ms = max(self.elsewhere_ms, service_ms - self.own_ms)
-        self.path_ms = max(self.path_ms, path_ms)
-        self.wait_ms = max(self.wait_ms, wait_ms)
+        self._lengthen(path_ms, wait_ms)
 
     def account(
         self, *, service_ms: float, path_ms: float, wait_ms: float, prompt_tokens: int, generated_tokens: int
     ) -> None:
         """One of its calls has ended here: what it used, and the path and wait that end with it."""
         self.own_ms += service_ms
-        self.path_ms = max(self.path_ms, path_ms)
-        self.wait_ms = max(self.wait_ms, wait_ms)
+        self._lengthen(path_ms, wait_ms)
         self.calls += 1
         self.prompt_tokens += prompt_tokens
         self.generated_tokens += generated_tokens
+
+    def _lengthen(self, path_ms: float, wait_ms: float) -> None:
+        if path_ms > self.path_ms:
+            self.path_ms = path_ms
+        if wait_ms > self.wait_ms:
+            self.wait_ms = wait_ms
 
 
 class ProgramTable:

@@ -54,6 +54,13 @@ class LevelQueues:
             for order in reversed(orders):
                 yield calls[order]
 
+    def first(self) -> Call | None:
+        """The earliest of the best level that has any."""
+        for orders, calls in zip(self._orders, self._calls, strict=True):
+            if orders:
+                return calls[orders[0]]
+        return None
+
     def heads(self, count: int) -> Iterator[Call]:
         """The first calls of each level, at most so many of each."""
         for orders, calls in zip(self._orders, self._calls, strict=True):

@@ -24,43 +24,48 @@ class StarvationWatch:
         self._policy = policy
         self._ratio = ratio
         self._floor_ms = floor_ms
-        self._programs: Agenda[str] = Agenda()
-        self._calls: dict[str, tuple[Program, Agenda[Call]]] = {}
+        self._programs: Agenda[Program] = Agenda()
+        self._calls: dict[Program, Agenda[Call]] = {}
 
     def watch(self, call: Call) -> None:
         """Begins to watch a waiting call, or takes note that its counters changed."""
         assert call.waiting_since is not None
-        _, calls = self._calls.setdefault(call.program.id, (call.program, Agenda()))
+        program = call.program
+        calls = self._calls.get(program)
+        if calls is None:
+            calls = self._calls[program] = Agenda()
         calls.set(call, call.waiting_since - call.wait + self._ratio * call.service)
-        self.refresh(call.program)
+        self._place(program, calls)
 
     def forget(self, call: Call) -> None:
         """Stops watching the call, if it is watched."""
-        entry = self._calls.get(call.program.id)
-        if entry is not None and call in entry[1]:
-            entry[1].discard(call)
-            self.refresh(call.program)
+        calls = self._calls.get(call.program)
+        if calls is not None and calls.discard(call):
+            if calls:
+                self._place(call.program, calls)
+            else:
+                del self._calls[call.program]
+                self._programs.discard(call.program)
 
     def refresh(self, program: Program) -> None:
-        """Takes note that the program's figures or its calls changed."""
-        entry = self._calls.get(program.id)
-        if entry is None:
-            return
-        first = entry[1].first()
-        if first is None:
-            del self._calls[program.id]
-            self._programs.discard(program.id)
-            return
+        """Takes note that the program's figures changed."""
+        calls = self._calls.get(program)
+        if calls is not None:
+            self._place(program, calls)
+
+    def _place(self, program: Program, calls: Agenda[Call]) -> None:
+        first = calls.first()
+        assert first is not None
         inherited = self._ratio * max(self._floor_ms, self._policy.service_ms(program)) - self._policy.wait_ms(program)
-        self._programs.set(program.id, first[0] + inherited)
+        self._programs.set(program, first[0] + inherited)
 
     def next(self) -> tuple[float, Call] | None:
         """The time at which the first call starves, and that call; None if no call is watched."""
         soonest = self._programs.first()
         if soonest is None:
             return None
-        time, program_id = soonest
-        first = self._calls[program_id][1].first()
+        time, program = soonest
+        first = self._calls[program].first()
         assert first is not None
         return time, first[1]
 
@@ -71,8 +76,8 @@ class StarvationWatch:
         return (self._policy.wait_ms(call.program) + call.total_wait + pending) / served
 
     def __len__(self) -> int:
-        return sum(len(calls) for _, calls in self._calls.values())
+        return sum(map(len, self._calls.values()))
 
     def __contains__(self, call: Call) -> bool:
-        entry = self._calls.get(call.program.id)
-        return entry is not None and call in entry[1]
+        calls = self._calls.get(call.program)
+        return calls is not None and call in calls

@@ -54,6 +54,10 @@ class CoreView:
         """The queued calls in the order in which they are served, those that are not ready included."""
         return iter(self._board.waiting)
 
+    def first_waiting(self) -> Call | None:
+        """The first of them."""
+        return self._board.waiting.first()
+
     def running(self) -> Iterator[Call]:
         """The running calls in queue order: those that would give way come last."""
         return iter(self._board.running)

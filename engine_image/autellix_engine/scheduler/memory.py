@@ -31,7 +31,8 @@ class MemoryForecast:
             if self._asked is not None:
                 self._promised += self._asked[1]
             self._asked = (call.key, self._blocks_needed(self._requests[call.key]))
-        return self._promised + self._asked[1] <= self._free + sum(map(self._blocks_freed, victims))
+        missing = self._promised + self._asked[1] - self._free
+        return missing <= 0 or missing <= sum(map(self._blocks_freed, victims))
 
     def _blocks_needed(self, request: Request) -> int:
         if request.num_computed_tokens > 0:  # it has its blocks

@@ -87,6 +87,9 @@ class WaitingQueue(CoreQueue):
     def first(self) -> Request | None:
         if not self._requests:
             return None
+        first = self._core.first_waiting()
+        if first is not None and first.key in self._requests and first.key not in self.withheld:
+            return self._requests[first.key]  # nearly always, and asked several times for each admission
         return next((request for request in self if request.request_id not in self.withheld), None)
 
 

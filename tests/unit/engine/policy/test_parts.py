@@ -35,6 +35,7 @@ def test_queues_iterate_by_level_then_order_and_backwards() -> None:
     assert list(queues) == calls
     assert list(reversed(queues)) == calls[::-1]
     assert queues.sizes() == (4, 4, 4)
+    assert queues.first() is calls[0]
     assert list(queues.heads(2)) == [call for call in calls if call.order < 2]
     queues.check_integrity()
     for call in shuffled:
@@ -42,7 +43,7 @@ def test_queues_iterate_by_level_then_order_and_backwards() -> None:
         queues.remove(call)
         assert call not in queues
         queues.check_integrity()
-    assert len(queues) == 0
+    assert (len(queues), queues.first()) == (0, None)
 
 
 def test_a_call_that_is_not_queued_cannot_be_removed() -> None:
