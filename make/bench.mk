@@ -12,3 +12,12 @@ $(ROUTER)/bin/vllm-router: | $(UV)
 .PHONY: bench-gateway
 bench-gateway: venv $(ROUTER)/bin/vllm-router ## the gateway beside vllm-router and nginx (2 minutes; needs nginx and cc)
 	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.gateway --router $(ROUTER)/bin/vllm-router $(ARGS)
+
+# Programs with vLLM's CPU build in this process; one thread, so that CPU time is time.
+VLLM_BENCH := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PYTHONPATH=tests:bench .venv/bin/python
+.PHONY: bench-scheduler bench-engine
+bench-scheduler: venv ## our scheduler beside vLLM's own: CPU time of steps, of the decision core, of records
+	$(VLLM_BENCH) -m autellix_bench.scheduler $(ARGS)
+
+bench-engine: venv ## agent programs on a real engine: stock order, fcfs, mlfq, plas, atlas
+	$(VLLM_BENCH) -m autellix_bench.engine $(ARGS)

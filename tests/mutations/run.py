@@ -35,20 +35,20 @@ FAULTS = (
     Fault(
         "no demotion",
         "policy/core.py",
-        "            if call.quantum_used >= self._quanta[call.level]:",
+        "            if call.total_service >= call.quantum_end:",
         "            if False:",
     ),
     Fault(
         "a quantum lasts one charge too long",
         "policy/core.py",
-        "            if call.quantum_used >= self._quanta[call.level]:",
-        "            if call.quantum_used > self._quanta[call.level]:",
+        "            if call.total_service >= call.quantum_end:",
+        "            if call.total_service > call.quantum_end:",
     ),
     Fault(
         "a bound belongs to the lower level",
-        "policy/core.py",
-        "bisect_right(self._bounds,",
-        "bisect_left(self._bounds,",
+        "policy/levels.py",
+        "bisect_right(self.bounds, service_ms)",
+        "__import__('bisect').bisect_left(self.bounds, service_ms)",
     ),
     Fault(
         "no floor under the service",
@@ -67,16 +67,21 @@ FAULTS = (
     Fault(
         "promotion loses accounting",
         "policy/core.py",
-        "call.wait = call.service = call.quantum_used = 0.0",
-        "call.wait = call.service = call.quantum_used = call.total_service = 0.0",
+        "call.wait_mark, call.service_mark = call.total_wait, call.total_service",
+        "call.total_wait = call.total_service = 0.0",
     ),
     Fault(
         "promotion resets nothing",
         "policy/core.py",
-        "            call.wait = call.service = call.quantum_used = 0.0\n",
+        "            call.wait_mark, call.service_mark = call.total_wait, call.total_service\n",
         "",
     ),
-    Fault("promoted calls stand last", "policy/core.py", "self._next_order() + _PROMOTED_FIRST", "self._next_order()"),
+    Fault(
+        "promoted calls stand last",
+        "policy/core.py",
+        "self._board.next_order() + _PROMOTED_FIRST",
+        "self._board.next_order()",
+    ),
     Fault(
         "the program's wait does not count",
         "policy/starvation.py",
@@ -86,62 +91,59 @@ FAULTS = (
     Fault(
         "a program's figures change and nobody takes note",
         "policy/core.py",
-        "        self._programs.leave(program, now)\n        self._starvation.refresh(program)\n",
+        "        self._programs.leave(program, now)\n        self._watch.refresh(program)\n",
         "        self._programs.leave(program, now)\n",
     ),
     Fault(
         "an equal level makes calls give way",
-        "policy/core.py",
+        "policy/plan.py",
         "candidate.level <= call.level:",
         "candidate.level < call.level:",
     ),
-    Fault(
-        "the best give way first", "policy/core.py", "for call in reversed(self._running)", "for call in self._running"
-    ),
+    Fault("the best give way first", "policy/core.py", "reversed(self._board.running)", "self._board.running"),
     Fault(
         "no minimum run",
-        "policy/core.py",
-        "(call.preemptions > 0 and call.turn_service < self.settings.min_run_ms)",
+        "policy/calls.py",
+        "(self.preemptions > 0 and self.total_service - self.turn_mark < self.min_run)",
         "False",
     ),
     Fault(
         "no limit on preemptions",
-        "policy/core.py",
-        "            self.settings.max_preemptions_per_step,\n        )",
-        "            None,\n        )",
+        "policy/plan.py",
+        "if not call.keeps_slot), most_victims)",
+        "if not call.keeps_slot), None)",
     ),
     Fault(
         "somebody gives way in vain",
-        "policy/core.py",
-        "                    return Plan(tuple(admissions), tuple(victims))",
-        "                    return Plan(tuple(admissions), tuple([*victims, *leaving]))",
+        "policy/plan.py",
+        "                return Plan(tuple(admissions), tuple(victims))",
+        "                return Plan(tuple(admissions), tuple([*victims, *leaving]))",
     ),
     Fault(
         "a call that is not ready is admitted",
-        "policy/core.py",
-        "            if not call.ready:\n",
-        "            if False:\n",
+        "policy/plan.py",
+        "        if not call.ready:\n",
+        "        if False:\n",
     ),
     Fault(
         "a preempted call loses its place",
         "policy/core.py",
-        "        self._calls[key].preemptions += 1\n",
-        "        self._calls[key].preemptions += 1\n"
-        "        self._dequeue(self._calls[key])\n"
-        "        self._calls[key].order = self._next_order()\n"
-        "        self._enqueue(self._calls[key])\n",
+        "        self._board.calls[key].preemptions += 1\n",
+        "        self._board.calls[key].preemptions += 1\n"
+        "        call = self._board.calls[key]\n"
+        "        self._board.move(call, call.level, self._board.next_order(), promoted=call.promoted)\n",
     ),
     Fault(
         "a path is a sum",
         "policy/core.py",
-        "program.path_ms = max(program.path_ms, call.path_before + call.total_service)",
-        "program.path_ms += call.total_service",
+        "path_ms=call.path_before + call.total_service,",
+        "path_ms=program.path_ms + call.total_service,",
     ),
     Fault(
         "only service since the promotion counts",
         "policy/core.py",
-        "program.own_ms += call.total_service",
-        "program.own_ms += call.service",
+        "            service_ms=call.total_service,\n            path_ms",
+        "            service_ms=call.service,\n            path_ms",
     ),
     Fault(
         "service is counted twice",
@@ -160,6 +162,33 @@ FAULTS = (
         "policy/programs.py",
         "            self._idle.popitem(last=False)\n            self.evicted += 1",
         "            self._idle.popitem(last=True)\n            self.evicted += 1",
+    ),
+    Fault(
+        "levels change for calls that are here",
+        "policy/core.py",
+        "call.quantum_end += call.quanta[level]",
+        "call.quantum_end += self._levels.now.quanta[level]",
+    ),
+    Fault("the top bound jumps", "policy/levels.py", "min(low, top * LARGEST_CHANGE)", "low"),
+    Fault(
+        "the top bound goes past its band",
+        "policy/levels.py",
+        "max(high, top / LARGEST_CHANGE)",
+        "top / LARGEST_CHANGE",
+    ),
+    Fault("the top bound follows every program", "policy/levels.py", "% PROGRAMS_PER_CHANGE == 0", "% 1 == 0"),
+    Fault(
+        "a breach of the bound goes unseen",
+        "policy/bound.py",
+        "return now - call.promoted_at > limit",
+        "return False",
+    ),
+    Fault("promoted calls in front are not counted", "policy/bound.py", "(promoted_before // slots + 1)", "1"),
+    Fault(
+        "the worst ratio looks at one level",
+        "policy/view.py",
+        "self._board.waiting.heads(_RATIO_CALLS)",
+        "list(self._board.waiting)[:1]",
     ),
     Fault("the table has no limit", "policy/programs.py", "> self._limit:", "> 10**9:"),
     Fault(
@@ -229,6 +258,13 @@ FAULTS = (
         "scheduler/program_scheduler.py",
         "gives_way=not request.resumable",
         "gives_way=True",
+        SCHEDULER,
+    ),
+    Fault(
+        "an idle engine forgets no ended program",
+        "scheduler/program_scheduler.py",
+        "        if not busy:\n            self._forget_ended_programs()\n",
+        "",
         SCHEDULER,
     ),
     Fault(

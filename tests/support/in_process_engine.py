@@ -60,6 +60,29 @@ class InProcessEngine:
     def scheduler(self) -> Any:
         return self._engine.engine_core.engine_core.scheduler
 
+    @property
+    def vllm(self) -> LLMEngine:
+        """The engine itself."""
+        return self._engine
+
+    def replace_scheduler(self, scheduler_class: type[Any], scheduling: Mapping[str, object], **kwargs: Any) -> None:
+        """Puts a fresh scheduler, with an empty cache, into an engine that has nothing to do."""
+        assert not self._engine.has_unfinished_requests()
+        while self.scheduler.has_requests():  # the worker has to hear of the last ones that ended
+            self._engine.step()
+        old = self.scheduler
+        old.vllm_config.additional_config = {"autellix": dict(scheduling)}
+        self._engine.engine_core.engine_core.scheduler = scheduler_class(
+            vllm_config=old.vllm_config,
+            kv_cache_config=old.kv_cache_config,
+            structured_output_manager=old.structured_output_manager,
+            include_finished_set=False,
+            log_stats=True,
+            block_size=old.block_size,
+            hash_block_size=old.block_size,
+            **kwargs,
+        )
+
     def add(
         self,
         request_id: str,
