@@ -13,7 +13,7 @@ import random
 import statistics
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -183,7 +183,7 @@ class Ratio:
 
 def ratios(runs: dict[str, list[Run]], scheduler: str) -> dict[str, Ratio]:
     """Of the measures that are shown."""
-    measures = {
+    measures: dict[str, Callable[[Run], float]] = {
         "mean per token": lambda run: statistics.fmean(run.per_token),
         "P99 per token": lambda run: p99(run.per_token),
         "mean latency": lambda run: statistics.fmean(run.latencies),
