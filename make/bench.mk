@@ -21,3 +21,7 @@ bench-scheduler: venv ## our scheduler beside vLLM's own: CPU time of steps, of 
 
 bench-engine: venv ## agent programs on a real engine: stock order, fcfs, mlfq, plas, atlas
 	$(VLLM_BENCH) -m autellix_bench.engine $(ARGS)
+
+.PHONY: bench-routing
+bench-routing: venv ## four replicas, eight engines: load of the worst engine over the mean, for each policy
+	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.routing $(ARGS)

@@ -1,6 +1,7 @@
 """A scripted engine on loopback: a real HTTP server that speaks the OpenAI API, and our record stream if asked to."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -144,6 +145,8 @@ class FakeEngine:
         """What a call is charged with."""
         self.others = 0
         """Calls of somebody else, for the load report."""
+        self.report_seconds = 0.2
+        """Between two load reports."""
         self._totals: dict[str, ProgramTotals] = {}
         self._news = asyncio.Condition()
         self._runner: web.AppRunner | None = None
@@ -200,27 +203,36 @@ class FakeEngine:
         return web.Response(status=204)
 
     async def _records(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+        with contextlib.suppress(ConnectionError):  # the reader has gone
+            await self._tell(request, response)
+        return response
+
+    async def _tell(self, request: web.Request, response: web.StreamResponse) -> None:
         after = request.query.get("after")
         self.cursors.append(after)
         incarnation, _, seq = (after or "").partition(":")
         sent = int(seq) if incarnation == self.incarnation else 0
-        response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
         await response.prepare(request)
 
         async def write(message: Message) -> None:
             await response.write(records.encode(message))
 
         await write(Hello(engine=self.name, incarnation=self.incarnation, policy="plas", next_seq=len(self.kept) + 1))
+        loop = asyncio.get_running_loop()
+        reported_at = float("-inf")
         while True:
             for record in self.kept[sent:]:
                 await write(record)
             sent = len(self.kept)
-            running = self.running + self.others
-            await write(LoadReport(engine=self.name, incarnation=self.incarnation, running=running, waiting=0))
+            if (left := reported_at + self.report_seconds - loop.time()) <= 0:
+                running = self.running + self.others
+                await write(LoadReport(engine=self.name, incarnation=self.incarnation, running=running, waiting=0))
+                reported_at, left = loop.time(), self.report_seconds
             async with self._news:
                 if sent == len(self.kept):
                     try:
-                        await asyncio.wait_for(self._news.wait(), 0.2)
+                        await asyncio.wait_for(self._news.wait(), left)
                     except TimeoutError:
                         continue
 

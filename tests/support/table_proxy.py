@@ -16,6 +16,8 @@ class Proxy:
         self._answers = asyncio.Event()
         self._answers.set()
         self._listen_port = 0
+        self.delay_seconds = 0.0
+        """Each piece of an answer comes so much later."""
 
     @property
     def url(self) -> str:
@@ -23,8 +25,9 @@ class Proxy:
         return f"etcd://127.0.0.1:{self._listen_port}"
 
     async def restore(self) -> None:
-        """Accepts connections (again) and forwards everything."""
+        """Accepts connections (again) and forwards everything at once."""
         self._answers.set()
+        self.delay_seconds = 0.0
         if self._server is None:
             self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._listen_port)
             self._listen_port = self._server.sockets[0].getsockname()[1]
@@ -66,6 +69,7 @@ class Proxy:
         while data := await reader.read(65536):
             if gate is not None:
                 await gate.wait()
+                await asyncio.sleep(self.delay_seconds)
             writer.write(data)
             await writer.drain()
         raise _Closed

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from autellix_controller.background import Backoff
@@ -16,6 +16,11 @@ from autellix_controller.table.sync import learn
 from autellix_controller.table.timings import Timings
 
 _PARALLEL: Final = 4
+#: Bytes of entries in one transaction, about: etcd refuses requests of more than 1.5 MiB.
+_MAX_BYTES: Final = 1 << 20
+#: What an entry takes, and each engine incarnation in it, on the large side: names of pods may have 63 characters.
+_ENTRY_BYTES: Final = 1024
+_INCARNATION_BYTES: Final = 256
 _ATTEMPTS: Final = 10
 
 
@@ -94,9 +99,23 @@ class Writer:
 
     async def _round(self, programs: Sequence[str]) -> StoreAway | None:
         failures: list[StoreAway] = []
-        chunks = [programs[start : start + MAX_SWAPS] for start in range(0, len(programs), MAX_SWAPS)]
-        await asyncio.gather(*(self._write_in_turn(chunk, failures) for chunk in chunks))
+        await asyncio.gather(*(self._write_in_turn(chunk, failures) for chunk in self._chunks(programs)))
         return failures[0] if failures else None
+
+    def _chunks(self, programs: Sequence[str]) -> Iterator[list[str]]:
+        """What goes into one transaction each: bounded in number and in bytes."""
+        chunk: list[str] = []
+        size = 0
+        for program in programs:
+            entry = self._mirror.get(program)
+            weight = _ENTRY_BYTES + _INCARNATION_BYTES * (len(entry.totals) if entry is not None else 0)
+            if chunk and (len(chunk) == MAX_SWAPS or size + weight > _MAX_BYTES):
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(program)
+            size += weight
+        if chunk:
+            yield chunk
 
     async def _write_in_turn(self, programs: Sequence[str], failures: list[StoreAway]) -> None:
         """Writes a chunk when it is its turn; after a failure the rest of the round waits for the next one."""

@@ -68,6 +68,12 @@ async def session_of(replica: ControllerProcess, name: str) -> dict[str, Any]:
         return found
 
 
+async def table_connected(replica: ControllerProcess) -> float:
+    async with aiohttp.ClientSession() as http, http.get(replica.url + "/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("autellix_controller_table_connected "))
+
+
 async def agree(check: Callable[[], Any], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not await check():
@@ -185,6 +191,7 @@ async def test_traffic_goes_on_while_etcd_is_away(engines: list[FakeEngine], tmp
                 return status == 200 and any(line.startswith("process table: ") for line in state["degraded"])
 
             await agree(degraded)
+            assert await table_connected(replica) == 0
             async with aiohttp.ClientSession() as http, http.delete(replica.url + "/v1/sessions/s1") as response:
                 assert response.status == 503
                 assert (await response.json())["error"]["code"] == "table_unavailable"
@@ -194,6 +201,7 @@ async def test_traffic_goes_on_while_etcd_is_away(engines: list[FakeEngine], tmp
                 return bool((await asyncio.to_thread(replica.readiness))[1]["degraded"] == [])
 
             await agree(well)
+            assert await table_connected(replica) == 1
             replica.terminate()
             assert await asyncio.to_thread(replica.process.wait, 40) == 0
             found = {entry.session: entry for entry in await read_programs(own.url, prefix("away"))}

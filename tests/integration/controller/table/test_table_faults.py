@@ -156,6 +156,29 @@ async def test_traffic_goes_on_while_etcd_is_away(etcd: Etcd, outage: str) -> No
         assert a.health().detail == ""
 
 
+async def test_a_slow_etcd_delays_pins_and_openings_and_nothing_else(etcd: Etcd) -> None:
+    async with world_on(etcd) as world, proxy_to(etcd.only.endpoint) as proxy:
+        a, b = await world.replica("a"), await world.replica("b", proxy.url)
+        entry = await opened(world, b)
+        await world.agree()
+        proxy.delay_seconds = 0.15
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for calls in range(1, 200):
+            b.arrived(entry.id, world.now_ms())
+            b.apply(record(entry, calls=calls), world.now_ms())
+            b.departed(entry.id, world.now_ms())
+            assert held(b, entry.id).calls == calls
+        assert loop.time() - began < 0.15, "accounting and reads wait for nobody"
+        began = loop.time()
+        assert (await b.pin(entry.id, "engine-0", expected=None)).engine == "engine-0"
+        assert loop.time() - began > 0.1
+        await b.flush()
+        assert (b.health().connected, b.health().detail) == (True, "")
+        await world.agree()
+        assert held(a, entry.id) == held(b, entry.id)
+
+
 async def test_one_program_opened_by_two_replicas_during_an_outage_is_one_afterwards(etcd: Etcd) -> None:
     async with world_on(etcd) as world:
         a, b = await world.replica("a"), await world.replica("b")

@@ -317,3 +317,31 @@ async def test_a_compressed_answer_is_an_error() -> None:
         engine.script = script
         response, _ = await replica.chat()
         assert response.status == 502
+
+
+async def test_the_loss_of_an_engine_moves_its_programs_within_a_second_and_no_other() -> None:
+    async with (
+        fake_engine("a") as a,
+        fake_engine("b") as b,
+        fake_engine("c") as c,
+        running_controller(a, b, c, spill_calls=100) as replica,
+    ):
+        sessions = [f"s{number}" for number in range(30)]
+        before = {session: await served_by(replica, session) for session in sessions}
+        assert len(set(before.values())) == 3
+        lost = next(engine for engine in (a, b, c) if engine.url.endswith(before["s0"]))
+        await lost.stop()
+        async with asyncio.timeout(1.0):
+            after = dict(zip(sessions, await asyncio.gather(*(served_by(replica, s) for s in sessions)), strict=True))
+        moved = {session for session in sessions if before[session] != after[session]}
+        assert moved == {session for session in sessions if before[session] == before["s0"]}
+        # For good, although the engine comes back: the cache is elsewhere now.
+        await lost.start()
+        await eventually(lambda: replica.controller.fleet.troubles() == [], "it is back in rotation")
+        assert {session: await served_by(replica, session) for session in sessions} == after
+
+
+async def served_by(replica: Replica, session: str) -> str:
+    response, _ = await replica.chat(session)
+    assert response.status == 200
+    return response.headers["x-autellix-engine"]

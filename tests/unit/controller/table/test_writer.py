@@ -17,6 +17,7 @@ from autellix_controller.table.mirror import Mirror
 from autellix_controller.table.store import MAX_SWAPS, EtcdStore, StoreAway, Swap, Swapped
 from autellix_controller.table.timings import Timings
 from autellix_controller.table.writer import Writer
+from autellix_wire.records import ProgramTotals
 
 ENTRY = ProgramEntry(id="p", owner="o", session="s", created_ms=100)
 
@@ -88,6 +89,17 @@ async def test_transactions_are_bounded(rig: Rig) -> None:
         rig.mirror.note(msgspec.structs.replace(ENTRY, id=f"p{number}"), create=True)
     await rig.writer.flush()
     assert sorted(len(swaps) for swaps in rig.fake.swaps) == [1, MAX_SWAPS, MAX_SWAPS, MAX_SWAPS]
+
+
+async def test_transactions_stay_below_what_etcd_takes(rig: Rig) -> None:
+    totals = {f"engine-{number}.{'a' * 16}": ProgramTotals(service_ms=1.5) for number in range(1500)}
+    for number in range(9):
+        rig.mirror.note(msgspec.structs.replace(ENTRY, id=f"p{number}", totals=totals), create=True)
+    await rig.writer.flush()
+    sizes = [sum(len(swap.data) for swap in swaps) for swaps in rig.fake.swaps]
+    assert sum(len(swaps) for swaps in rig.fake.swaps) == 9
+    assert max(sizes) < 1_500_000
+    assert len(sizes) > 1
 
 
 async def test_an_outage_costs_a_round_one_try_and_not_one_for_each_chunk(rig: Rig) -> None:
