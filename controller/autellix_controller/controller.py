@@ -62,7 +62,9 @@ class Controller:
             lambda url: EngineClient(self._http, url, engine_key),
             probe_seconds=settings.probe_seconds,
         )
-        rules = Rules(settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls)
+        rules = Rules(
+            settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls, settings.spill_tokens
+        )
         tokens = TokenCounter(self.fleet, lambda url: EngineClient(self._http, url, engine_key))
         router = Router(self.fleet, self.table, tokens, rules, policy=settings.routing_policy)
         programs = Programs(

@@ -198,6 +198,12 @@ class Settings(TableSettings):
     spill_calls: int = Field(
         8, ge=1, le=1_000_000, description="a pinned call moves if its engine has more calls than ratio x least + this"
     )
+    spill_tokens: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000_000,
+        description="and one call more for every so many tokens of the prompt, which would be computed anew",
+    )
     api_keys_file: Path | None = Field(
         None, description="file of name:key lines, one for each key that clients may use; read again when it changes"
     )

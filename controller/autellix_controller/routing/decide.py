@@ -1,9 +1,12 @@
 """Algorithm 2 with a way out: which engine gets a call, as a pure function of a snapshot.
 
 Short calls go to the least used engine. Long calls go to the engine their program is pinned to; a program without a
-usable pin is pinned to the least used engine. A pin that is much busier than the least used engine is left: the call
-and the pin move (``Rules.spill_*``). The rule has its own hysteresis: right after a move the new engine would have to
-get ``spill_calls`` calls ahead of the old one before the program moves again.
+usable pin is pinned to the least used engine.
+
+The way out weighs the extra wait against the cost of computing the prompt anew where no cache has it. A pin is left,
+and the program moves, when the calls that the pinned engine has ahead of the least used one are more than
+``spill_calls`` and one for every ``spill_tokens`` of the prompt. The rule has its own hysteresis: right after a move
+the new engine would have to get as many calls ahead before the program moves again.
 """
 
 import hashlib
@@ -28,6 +31,8 @@ class Rules(msgspec.Struct, frozen=True):
     """Calls of at most so many tokens are short; 0: none is, every call follows its program."""
     spill_ratio: float = 1.5
     spill_calls: int = 8
+    spill_tokens: int = 4096
+    """Tokens of a prompt whose computation costs as much as one call ahead; half a second on one A100 and 8B."""
 
 
 class EngineView(msgspec.Struct, frozen=True):
@@ -45,6 +50,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     engines: Sequence[EngineView]
     pin: str | None = None
     short: bool = False
+    tokens: int = 0
+    """Length of the prompt, about: what is computed anew if the call leaves its pin."""
     prefix: int = 0
     """A hash of the beginning of the prompt; only some policies look at it."""
     turn: int = 0
@@ -87,6 +94,6 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decision:
     if pinned.name in snapshot.tried:
         # The pin failed this call, yet stands: one failure is no reason to give up its warm cache.
         return Decision(best.name, "spilled", move_pin=False)
-    if pinned.used > rules.spill_ratio * best.used + rules.spill_calls:
+    if pinned.used > rules.spill_ratio * best.used + rules.spill_calls + snapshot.tokens // rules.spill_tokens:
         return Decision(best.name, "spilled", move_pin=True)
     return Decision(pinned.name, "pinned", move_pin=False)

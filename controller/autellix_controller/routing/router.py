@@ -34,6 +34,8 @@ class Asked(msgspec.Struct, frozen=True):
     model: str | None
     short: bool = False
     """It leaves the program's pin alone."""
+    tokens: int = 0
+    """Length of its prompt, about."""
     prefix: int = 0
     """A hash of the beginning of its prompt, if the policy looks at it."""
 
@@ -64,23 +66,27 @@ class Router:
         """
         if self._policy_name == "prefix_hash":
             return Asked(model, prefix=prefix_of(model, prompt))
-        if self._policy_name != "autellix" or not self._rules.threshold_tokens:
+        if self._policy_name != "autellix":
             return Asked(model)
         if program.session is None:
             # It has no pin that its short calls could leave alone: an estimate will do.
             tokenize_request = _nothing
-        return Asked(model, short=await self._is_short(model, prompt, tokenize_request))
+        return await self._measured(model, prompt, tokenize_request)
 
-    async def _is_short(self, model: str | None, prompt: bytes, tokenize_request: Callable[[], bytes | None]) -> bool:
+    async def _measured(self, model: str | None, prompt: bytes, tokenize_request: Callable[[], bytes | None]) -> Asked:
         threshold = self._rules.threshold_tokens
+        tokens = estimated_tokens(prompt)
+        if not threshold:
+            return Asked(model, tokens=tokens)
         short, told_by = is_short(prompt, threshold), "bytes"
         if short is None:
             request = tokenize_request()
-            tokens = await self._tokens.count(model, request) if request is not None else None
-            told_by = "estimate" if tokens is None else "tokenizer"
-            short = (estimated_tokens(prompt) if tokens is None else tokens) <= threshold
+            counted = await self._tokens.count(model, request) if request is not None else None
+            told_by = "estimate" if counted is None else "tokenizer"
+            tokens = tokens if counted is None else counted
+            short = tokens <= threshold
         self.lengths[told_by] += 1
-        return short
+        return Asked(model, short=short, tokens=tokens)
 
     async def place(self, program: Program, asked: Asked, *, tried: frozenset[str]) -> Placement:
         """An engine for a call of the program. Raises NoEngine. ``tried`` are engines that already failed this call."""
@@ -90,6 +96,7 @@ class Router:
             engines=self._fleet.views(asked.model, time.monotonic()),
             pin=entry.engine if entry is not None else None,
             short=asked.short,
+            tokens=asked.tokens,
             prefix=asked.prefix,
             turn=self._placed,
             tried=tried,

@@ -15,7 +15,10 @@ def engines(**used: int) -> tuple[EngineView, ...]:
 
 names = st.sampled_from(["a", "b", "c", "d"])
 views = st.dictionaries(names, st.integers(0, 100), min_size=1).map(lambda used: engines(**used))
-rules = st.builds(Rules, spill_ratio=st.floats(1, 5), spill_calls=st.integers(1, 20))
+rules = st.builds(
+    Rules, spill_ratio=st.floats(1, 5), spill_calls=st.integers(1, 20), spill_tokens=st.integers(1, 10_000)
+)
+lengths = st.integers(0, 100_000)
 snapshots = st.builds(
     Snapshot,
     program=st.text(min_size=1, max_size=8),
@@ -35,6 +38,8 @@ snapshots = st.builds(
         (Snapshot("p", engines(a=3, b=1), pin="gone"), "b", "new", True),
         (Snapshot("p", engines(a=9, b=1), pin="a"), "a", "pinned", False),
         (Snapshot("p", engines(a=10, b=1), pin="a"), "b", "spilled", True),
+        (Snapshot("p", engines(a=10, b=1), pin="a", tokens=4096), "a", "pinned", False),
+        (Snapshot("p", engines(a=11, b=1), pin="a", tokens=4096), "b", "spilled", True),
         (Snapshot("p", engines(a=0, b=5), pin="a", tried=frozenset("a")), "b", "spilled", False),
         (Snapshot("p", engines(a=50)), "a", "only", True),
         (Snapshot("p", engines(a=50), pin="a"), "a", "only", False),
@@ -74,12 +79,12 @@ def test_a_call_that_may_go_anywhere_goes_to_the_least_used(snapshot: Snapshot, 
         assert used[decision.engine] == min(left)
 
 
-@given(views, st.text(min_size=1, max_size=8), names, rules)
+@given(views, st.text(min_size=1, max_size=8), names, rules, lengths)
 def test_a_program_that_just_moved_stays(
-    engine_views: tuple[EngineView, ...], program: str, pin: str, rule: Rules
+    engine_views: tuple[EngineView, ...], program: str, pin: str, rule: Rules, tokens: int
 ) -> None:
-    """Hysteresis: the call that moved a pin is not followed by one that moves it again."""
-    snapshot = Snapshot(program, engine_views, pin=pin)
+    """Hysteresis: the call that moved a pin is not followed by one that moves it again, whatever its length."""
+    snapshot = Snapshot(program, engine_views, pin=pin, tokens=tokens)
     first = decide(snapshot, rule)
     if not first.move_pin:
         return
@@ -104,6 +109,32 @@ def test_parallel_calls_of_one_program_move_its_pin_rarely(
             pin, moved = decision.engine, number
             moved_at.append(moved)
     assert all(later - earlier >= rule.spill_calls for earlier, later in pairwise(moved_at))
+
+
+@given(views, names, rules, lengths, lengths)
+def test_the_longer_the_prompt_the_more_it_takes_to_leave(
+    engine_views: tuple[EngineView, ...], pin: str, rule: Rules, one: int, other: int
+) -> None:
+    shorter, longer = (
+        decide(Snapshot("p", engine_views, pin=pin, tokens=tokens), rule) for tokens in sorted((one, other))
+    )
+    if longer.reason == "spilled":
+        assert shorter == longer
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=60), rules, lengths)
+def test_a_move_is_undone_only_by_a_swing_of_the_load(others: list[str], rule: Rules, tokens: int) -> None:
+    """No flapping: since the last move, the engine that is left has gained ``spill_calls`` calls at least on the one
+    that is chosen."""
+    used = dict.fromkeys("abc", 0)
+    pin, left = "a", dict(used)
+    for engine in others:
+        used[engine] += 1
+        decision = decide(Snapshot("p", engines(**used), pin=pin, tokens=tokens), rule)
+        if decision.move_pin:
+            gained = used[pin] - left[pin] - (used[decision.engine] - left[decision.engine])
+            assert gained >= rule.spill_calls
+            pin, left = decision.engine, dict(used)
 
 
 def test_ties_spread_programs_over_idle_engines_and_agree_between_replicas() -> None:
