@@ -25,3 +25,7 @@ bench-engine: venv ## agent programs on a real engine: stock order, fcfs, mlfq, 
 .PHONY: bench-routing
 bench-routing: venv ## four replicas, eight engines: load of the worst engine over the mean, for each policy
 	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.routing $(ARGS)
+
+.PHONY: bench-swap
+bench-swap: venv ## what the manager of swapped KV cache costs the scheduler, beside vLLM's own (1 minute)
+	PYTHONPATH=bench .venv/bin/python -m autellix_bench.swap $(ARGS)

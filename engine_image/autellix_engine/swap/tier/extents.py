@@ -2,7 +2,6 @@
 
 import heapq
 import itertools
-from collections.abc import Iterable
 
 
 class FreeSlots:
@@ -43,17 +42,17 @@ class FreeSlots:
             count -= wanted
         return pieces
 
-    def give_back(self, slots: Iterable[int]) -> None:
-        """Returns taken slots, in any order."""
-        ordered = sorted(slots)
-        index = 0
-        while index < len(ordered):
-            start = index
-            while index + 1 < len(ordered) and ordered[index + 1] == ordered[index] + 1:
-                index += 1
-            self._merge(ordered[start], ordered[index] + 1)
-            index += 1
-        self.free += len(ordered)
+    def give_back_run(self, run: range) -> None:
+        """Returns taken slots that lie side by side."""
+        start, end = run.start, run.stop
+        self.free += end - start
+        if start in self._start:
+            before = self._start[start]
+            self._remove(before)
+            start = before
+        if end in self._length:
+            end += self._remove(end)
+        self._add(start, end - start)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if the state contradicts itself. Looks at everything: for tests."""
@@ -76,15 +75,6 @@ class FreeSlots:
         if rest := length - offset - count:
             self._add(start + offset + count, rest)
         return range(start + offset, start + offset + count)
-
-    def _merge(self, start: int, end: int) -> None:
-        if start in self._start:
-            before = self._start[start]
-            self._remove(before)
-            start = before
-        if end in self._length:
-            end += self._remove(end)
-        self._add(start, end - start)
 
     def _add(self, start: int, length: int) -> None:
         self._length[start] = length

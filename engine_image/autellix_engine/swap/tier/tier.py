@@ -14,6 +14,7 @@ Rules for the bytes, enforced here:
 """
 
 import enum
+import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -186,9 +187,10 @@ class HostTier:
         if hole:  # nobody could use what comes after it
             self.counts["refused_hole"] += len(keys)
             return StorePlan([], [])
-        slot_of = self._slot_of
-        self._keep(call.program, [slot_of[key] for key in keys if key in slot_of])
-        missing = [key for key in keys if key not in slot_of]
+        places = list(map(self._slot_of.get, keys))
+        known = [slot for slot in places if slot is not None]
+        self._keep(call.program, known)
+        missing = [key for key, slot in zip(keys, places, strict=True) if slot is None] if known else keys
         wanted = missing[:limit]
         granted = wanted[: self._make_room(len(wanted), call.program, now)]
         self.counts["refused_room"] += len(wanted) - len(granted)
@@ -240,6 +242,7 @@ class HostTier:
         swap engine orders what uses their slots next."""
         self._slot_of.clear()
         for slot in range(self.slots):
+            self._key_of[slot] = None
             self._readers[slot] = self._written[slot] = 0
         self._in_transfer = 0
         for program in list(self._programs.values()):
@@ -264,13 +267,14 @@ class HostTier:
             part = keys[len(slots) : len(slots) + len(piece)]
             self._key_of[piece.start : piece.stop] = part
             self._written[piece.start : piece.stop] = b"\x01" * len(piece)
+            self._owners[piece.start : piece.stop] = [1] * len(piece)
             slots += piece
         placed = dict(zip(keys, slots, strict=True))
         self._slot_of.update(placed)
         call.storing.update(placed)
         call.moved_blocks += len(slots)
         self._in_transfer += len(slots)
-        self._keep(call.program, slots)
+        call.program.blocks.update(dict.fromkeys(slots))
         return slots
 
     def _keep(self, program: Program, slots: list[int]) -> None:
@@ -299,41 +303,63 @@ class HostTier:
 
     def _drop_tail(self, program: Program, wanted: int) -> int:
         """Drops blocks from the tail until so many slots are free, or one is in a transfer. Returns how many."""
-        dropped, freed = [], 0
-        for slot in reversed(program.blocks):
-            if freed == wanted:
+        freed = 0
+        while program.blocks and freed < wanted:
+            run = self._tail_run(program, wanted - freed)
+            if run:
+                self._free_run(program, run)
+                freed += len(run)
+                continue
+            slot = next(reversed(program.blocks))
+            if self._owners[slot] == 1 and (self._readers[slot] or self._written[slot]):
                 break
-            if self._owners[slot] == 1:
-                if self._readers[slot] or self._written[slot]:
-                    break
-                freed += 1
-            dropped.append(slot)
-        self._drop(program, dropped)
+            freed += self._owners[slot] == 1
+            self._drop(program, [slot])
         return freed
 
+    def _tail_run(self, program: Program, most: int) -> range:
+        """The blocks at the tail that lie side by side and can all be freed, at most so many; empty if the last one is
+        shared, in a transfer or dead. A program's blocks lie in few runs, and slices cost little."""
+        tail = list(itertools.islice(reversed(program.blocks), most))
+        length = len(tail)
+        if tail != list(range(tail[0], tail[0] - length, -1)):
+            length = next(i for i in range(1, length) if tail[i] != tail[0] - i)
+        run = slice(tail[0] + 1 - length, tail[0] + 1)
+        alone = self._owners[run] == [1] * length
+        if alone and not any(self._readers[run]) and not any(self._written[run]) and None not in self._key_of[run]:
+            return range(run.start, run.stop)
+        return range(0) if length == 1 else self._tail_run(program, length // 2)
+
+    def _free_run(self, program: Program, run: range) -> None:
+        """Frees blocks at the tail that `_tail_run` found."""
+        for _ in run:
+            program.blocks.popitem()
+        for key in self._key_of[run.start : run.stop]:
+            del self._slot_of[key]  # type: ignore[arg-type]  # none is None
+        self._key_of[run.start : run.stop] = [None] * len(run)
+        self._owners[run.start : run.stop] = [0] * len(run)
+        self._free.give_back_run(run)
+
     def _drop(self, program: Program, slots: list[int]) -> None:
-        idle = []
+        """The program lets go of these blocks."""
         for slot in slots:
             del program.blocks[slot]
             self._owners[slot] -= 1
             if not self._owners[slot]:
                 self._unlist(slot)
-                if not (self._readers[slot] or self._written[slot]):
-                    self._key_of[slot] = None
-                    idle.append(slot)
-        self._free.give_back(idle)
+                self._release(slot)
 
     def _unlist(self, slot: int) -> None:
+        """Nobody finds the block any more."""
         key = self._key_of[slot]
-        if key is not None and self._slot_of.get(key) == slot:
+        if key is not None:
             del self._slot_of[key]
+            self._key_of[slot] = None
 
     def _release(self, slot: int) -> None:
-        """Frees a slot whose last transfer has ended if nobody keeps it any more."""
+        """Frees the slot if nobody keeps it and its last transfer has ended."""
         if not (self._owners[slot] or self._readers[slot] or self._written[slot]):
-            self._unlist(slot)
-            self._key_of[slot] = None
-            self._free.give_back((slot,))
+            self._free.give_back_run(range(slot, slot + 1))
 
     def _cut(self, call: Call, failed: Collection[Key]) -> None:
         """After a failure the call's deeper blocks are of no use: they leave the pool too, so that the next time all of
@@ -341,10 +367,11 @@ class HostTier:
         gone = set(failed)
         first = next((i for i, key in enumerate(call.chain) if key in gone), len(call.chain))
         for key in call.chain[first:]:
-            self._slot_of.pop(key, None)
+            slot = self._slot_of.get(key)
+            if slot is not None:
+                self._unlist(slot)
         program = call.program
-        dead = [slot for slot in program.blocks if self._slot_of.get(self._key_of[slot]) != slot]  # type: ignore[arg-type]
-        self._drop(program, dead)
+        self._drop(program, [slot for slot in program.blocks if self._key_of[slot] is None])
         self._settle(program)
 
     def _settle(self, program: Program) -> None:
@@ -379,12 +406,11 @@ class HostTier:
         owners = Counter(slot for program in self._programs.values() for slot in program.blocks)
         for slot in range(self.slots):
             busy = bool(self._readers[slot] or self._written[slot])
-            listed = self._key_of[slot] is not None and self._slot_of.get(self._key_of[slot]) == slot  # type: ignore[arg-type]
             assert self._owners[slot] >= owners[slot]
             assert (slot in free) == (not self._owners[slot] and not busy), slot
-            assert (slot not in free) or (self._key_of[slot] is None and not listed)
-            assert not listed or self._owners[slot]
-        assert all(self._key_of[slot] == key for key, slot in self._slot_of.items())
+            assert self._key_of[slot] is None or self._owners[slot]
+        listed = {key: slot for slot, key in enumerate(self._key_of) if key is not None}
+        assert listed == self._slot_of
         assert self._in_transfer == sum(bool(r or w) for r, w in zip(self._readers, self._written, strict=True))
         for program in self._programs.values():
             assert program.calls or program.blocks or program in self._blank

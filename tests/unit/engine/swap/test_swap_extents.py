@@ -31,7 +31,8 @@ def test_calls_that_grow_in_turn_stay_in_one_run_each() -> None:
 def test_a_run_that_is_too_short_is_used_up_before_another_is_begun() -> None:
     free = FreeSlots(10)
     free.take(10)
-    free.give_back([2, 3, 4, 7, 8])
+    free.give_back_run(range(7, 9))
+    free.give_back_run(range(2, 5))
     assert free.take(5) == [range(2, 5), range(7, 9)]
 
 
@@ -58,7 +59,8 @@ def test_slots_are_neither_lost_nor_given_twice(slots: int, seed: int) -> None:
         else:
             back = rng.sample(taken, rng.randint(0, len(taken)))
             taken = [slot for slot in taken if slot not in back]
-            free.give_back(back)
+            for slot in back:
+                free.give_back_run(range(slot, slot + 1))
         free.check_integrity()
         assert free.free == slots - len(taken)
     assert sorted(slot for run in free.runs() for slot in run) == sorted(set(range(slots)) - set(taken))
