@@ -3,8 +3,13 @@
 JSON escapes control characters, so nothing a client sends can forge or break a line.
 """
 
-import datetime
+import asyncio
+import contextlib
+import functools
 import logging
+import os
+import sys
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,13 +24,18 @@ def fields(**values: Any) -> Mapping[str, Mapping[str, Any]]:
     return {_ATTRIBUTE: values}
 
 
+@functools.lru_cache(maxsize=4)
+def _utc(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: time, level, logger, message, then the record's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        second, fraction = divmod(record.created, 1.0)
         line: dict[str, Any] = {
-            "time": time.isoformat(timespec="milliseconds"),
+            "time": f"{_utc(int(second))}.{int(fraction * 1000):03d}+00:00",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -36,10 +46,48 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class LineHandler(logging.Handler):
+    """Writes lines to a file descriptor: those of one turn of the event loop together, warnings and worse at once."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler``."""
+        try:
+            self._lines.append(self.format(record))
+            if record.levelno < logging.WARNING and (loop := _running_loop()) is not None:
+                if len(self._lines) == 1:
+                    loop.call_soon(self.flush)
+            else:
+                self.flush()
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """See ``logging.Handler``."""
+        with self.lock or contextlib.nullcontext():
+            lines, self._lines = self._lines, []
+            data = memoryview("".join(f"{line}\n" for line in lines).encode(errors="replace"))
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
 def configure(level: str) -> None:
     """Sends the logs of the whole process to standard error as JSON. ``level`` is a name of the logging module."""
-    handler = logging.StreamHandler()
+    handler = LineHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter())
+    # Nothing of a record is used that these would find out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Their per-request and per-connection lines say nothing that ours do not.
     for chatty in ("uvicorn", "aiohttp", "asyncio", "kubernetes"):

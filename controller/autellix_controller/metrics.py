@@ -3,6 +3,7 @@
 Labels are bounded whatever clients send: paths and reasons from our own lists, engines from discovery.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -49,11 +50,15 @@ class CallMetrics:
             f"{_PREFIX}placements", "Attempts by why the engine was chosen.", ["route"], registry=registry
         )
         self._retries = Counter(f"{_PREFIX}retries", "Second attempts on another engine.", registry=registry)
+        # Looking a child up by its labels costs more than counting.
+        self._calls_of = functools.cache(lambda path, status: self._calls.labels(path, str(status)))
+        self._seconds_of = functools.cache(self._seconds.labels)
+        self._placed_as = functools.cache(self._placed.labels)
 
     def ended(self, path: str, status: int, seconds: float) -> None:
         """A call ended. ``path`` is one of the gateway's routes."""
-        self._calls.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
+        self._calls_of(path, status).inc()
+        self._seconds_of(path).observe(seconds)
 
     def sent(self, seconds: float) -> None:
         """A call was sent to an engine for the first time, after so long in the controller."""
@@ -65,7 +70,7 @@ class CallMetrics:
 
     def placed(self, reason: str, *, again: bool) -> None:
         """An engine was chosen; ``again`` after another one failed."""
-        self._placed.labels(reason).inc()
+        self._placed_as(reason).inc()
         if again:
             self._retries.inc()
 

@@ -1,8 +1,12 @@
+import asyncio
 import json
 import logging
+import os
 import sys
 
-from autellix_controller.logs import JsonFormatter, fields
+import pytest
+
+from autellix_controller.logs import JsonFormatter, LineHandler, fields
 
 
 def line(message: str, **values: object) -> str:
@@ -41,3 +45,41 @@ def test_an_exception_stays_on_its_line() -> None:
 
 def test_what_json_does_not_know_is_shown_as_text() -> None:
     assert json.loads(line("x", error=OSError("no")))["error"] == "no"
+
+
+async def test_lines_of_one_turn_of_the_loop_are_written_together_and_warnings_at_once() -> None:
+    reading, writing = os.pipe()
+    handler = LineHandler(writing)
+    handler.setFormatter(JsonFormatter())
+    try:
+
+        def say(message: str, level: int) -> None:
+            handler.emit(logging.LogRecord("name", level, "file", 1, message, (), None))
+
+        os.set_blocking(reading, False)
+        say("one", logging.INFO)
+        say("two", logging.INFO)
+        with pytest.raises(BlockingIOError):
+            os.read(reading, 10_000)
+        await asyncio.sleep(0)
+        assert [json.loads(text)["message"] for text in os.read(reading, 10_000).splitlines()] == ["one", "two"]
+        say("three", logging.INFO)
+        say("four", logging.WARNING)
+        assert [json.loads(text)["message"] for text in os.read(reading, 10_000).splitlines()] == ["three", "four"]
+        await asyncio.sleep(0)
+        with pytest.raises(BlockingIOError):
+            os.read(reading, 10_000)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_outside_of_a_loop_a_line_is_written_at_once() -> None:
+    reading, writing = os.pipe()
+    handler = LineHandler(writing)
+    try:
+        handler.emit(logging.LogRecord("name", logging.INFO, "file", 1, "x", (), None))
+        assert os.read(reading, 100) == b"x\n"
+    finally:
+        os.close(reading)
+        os.close(writing)
