@@ -37,6 +37,10 @@ test-e2e: machine venv ## real pods, traffic, faults on the throw-away Kubernete
 test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CPU), or on AUTELLIX_ETCD=/path/to/etcd
 	AUTELLIX_ETCD=$(or $(AUTELLIX_ETCD),$(shell $(ONENODE) build etcd35)) $(PYTEST) tests/integration/controller/table $(ARGS)
 
+.PHONY: soak-table
+soak-table: venv ## the process table under random faults and random steps, 15 minutes
+	$(PYTEST) tests/soak/test_table_soak.py $(ARGS)
+
 .PHONY: demo demo-down
 demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m demo up

@@ -1,4 +1,4 @@
-"""How fast and how large the process table in etcd is. Writes build/bench/table.json.
+"""How fast and how large the process table is, in etcd and in a file. Writes build/bench/table.json.
 
     PYTHONPATH=tests:tests/kubernetes:bench python -m autellix_bench.table [--programs N] [--seconds S]
 
@@ -66,8 +66,10 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_seconds(process: int) -> float:
+def cpu_seconds(process: int | None) -> float:
     """CPU time that another process has used so far."""
+    if process is None:
+        return 0.0
     figures = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -126,11 +128,11 @@ class Completions(msgspec.Struct, frozen=True):
     controller_us: float
     """CPU of this process for each, microseconds, the making of the records included."""
     etcd_us: float
-    """CPU of etcd for each, microseconds."""
+    """CPU of etcd for each, microseconds; 0 if there is none."""
 
 
 async def complete_calls(
-    table: ProcessTable, programs: list[ProgramEntry], seconds: float, etcd_process: int
+    table: ProcessTable, programs: list[ProgramEntry], seconds: float, etcd_process: int | None
 ) -> Completions:
     """Calls of random programs, arrived, recorded and departed as fast as the table writes them."""
     chance = random.Random(0)
@@ -153,6 +155,25 @@ async def complete_calls(
         (time.process_time() - cpu) / calls * 1e6,
         (cpu_seconds(etcd_process) - etcd_cpu) / calls * 1e6,
     )
+
+
+async def complete_calls_in_file(programs: int, seconds: float) -> Completions:
+    """The same for one replica with a SQLite file."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = open_table(f"sqlite://{folder}/table.db", PREFIX, "one", TIMEOUT_SECONDS)
+        await table.start()
+        names = [f"session-{number}" for number in range(programs)]
+        entries = []
+        for start in range(0, programs, 1000):
+            opening = (
+                table.open(program_id(OWNER, name), owner=OWNER, session=name, now_ms=now_ms())
+                for name in names[start : start + 1000]
+            )
+            entries += await asyncio.gather(*opening)
+        try:
+            return await complete_calls(table, entries, seconds, None)
+        finally:
+            await table.close()
 
 
 def completion(entry: ProgramEntry, number: int) -> CallRecord:
@@ -187,12 +208,15 @@ async def measure(etcd: Etcd, programs: int, seconds: float) -> list[Figure]:
         entries = list(table.page(OWNER, "", programs))
         completions = await complete_calls(table, entries, seconds, process.pid)
     core_us = 1e6 / GOAL_COMPLETIONS
+    alone = await complete_calls_in_file(programs, seconds)
     return [
         Figure("completions written", completions.per_second, "1/s", GOAL_COMPLETIONS, True),
         Figure("CPU of a completion, controller", completions.controller_us, "us", core_us, False),
         Figure("CPU of a completion, etcd", completions.etcd_us, "us", core_us, False),
         Figure(f"catch-up of a fresh replica, {programs} programs", catch_up, "s", GOAL_CATCH_UP_SECONDS, False),
         Figure("memory a program", each, "bytes", GOAL_BYTES, False),
+        Figure("completions written, SQLite", alone.per_second, "1/s", GOAL_COMPLETIONS, True),
+        Figure("CPU of a completion, SQLite", alone.controller_us, "us", core_us, False),
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -160,11 +160,18 @@ async def _made(make_world: Callable[[], World]) -> World:
     return make_world()
 
 
-def run_table_machine(make_world: Callable[[], World], *, examples: int) -> None:
-    """Runs so many examples; fails with the shortest that disagrees with the model."""
+def run_table_machine(make_world: Callable[[], World], *, examples: int, shrink: bool = True) -> None:
+    """Runs so many examples; fails with the shortest that disagrees with the model, or without ``shrink`` with the
+    first."""
+    phases = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     run_state_machine_as_test(
         lambda: TableMachine(make_world),  # type: ignore[arg-type]
         settings=settings(
-            max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=phases,
+            report_multiple_bugs=False,
         ),
     )

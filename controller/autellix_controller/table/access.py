@@ -25,16 +25,17 @@ class EtcdAccess(msgspec.Struct, frozen=True, kw_only=True):
         ca = _read("table_ca_file", self.ca_file)
         if ca is not None:
             try:
-                ssl.create_default_context(cadata=ca.decode("ascii"))
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=ca.decode("ascii"))
             except (ssl.SSLError, ValueError):
                 raise InvalidTable(f"table_ca_file: {self.ca_file} holds no certificate in PEM") from None
         certificate = _read("table_certificate_file", self.certificate_file)
         key = _read("table_key_file", self.key_file)
         if self.certificate_file is not None:
             try:
-                context = ssl.create_default_context()
                 # A key that is encrypted would ask for its password on the terminal.
-                context.load_cert_chain(self.certificate_file, self.key_file, password="")
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                    self.certificate_file, self.key_file, password=""
+                )
             except (ssl.SSLError, OSError):
                 raise InvalidTable(
                     f"table_certificate_file, table_key_file: {self.certificate_file} and {self.key_file} "
