@@ -22,16 +22,21 @@ include make/kernels.mk
 include make/bench.mk
 
 .PHONY: test test-unit test-integration test-e2e
-test: test-unit test-integration test-e2e ## all tests: unit, integration, end to end
+# All parts run, whichever fails, so that one run tells everything.
+test: MEMORY_GIB := 14
+test: machine venv ## all tests: unit, integration, end to end
+	@failed=; for part in unit integration e2e; do $(MAKE) --no-print-directory test-$$part || failed="$$failed test-$$part"; done; \
+	[ -z "$$failed" ] || { echo "make: failed:$$failed" >&2; exit 1; }
 
 test-unit: venv ## fast tests, no services (under 2 minutes)
 	$(PYTEST) tests/unit $(ARGS)
 
-test-integration: venv ## real etcd, API server, vLLM
-	$(PYTEST) tests/integration $(ARGS)
+test-integration: MEMORY_GIB := 8
+test-integration: machine venv ## real etcd, API server, vLLM
+	$(PYTEST) tests/integration --verbose $(ARGS)
 
 test-e2e: machine venv ## real pods, traffic, faults on the throw-away Kubernetes
-	$(PYTEST) tests/e2e $(ARGS)
+	$(PYTEST) tests/e2e --verbose $(ARGS)
 
 .PHONY: test-etcd-versions
 test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CPU), or on AUTELLIX_ETCD=/path/to/etcd
@@ -45,7 +50,7 @@ soak-table: venv ## the process table under random faults and random steps, 15 m
 demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m demo up
 
-demo-down: ## remove every trace of the demo
+demo-down: python ## remove every trace of the demo
 	PYTHONPATH=tests:tests/kubernetes $(PYTHON) -m demo down
 
 .PHONY: reference

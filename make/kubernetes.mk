@@ -8,23 +8,23 @@ MEMORY_GIB := 2
 demo: MEMORY_GIB := 9
 test-e2e: MEMORY_GIB := 14
 .PHONY: machine
-machine: # root, Linux, memory, disk, tools
+machine: python # root, Linux, memory, disk, tools
 	@$(ONENODE) check --memory-gib $(MEMORY_GIB)
 
 .PHONY: helm
-helm: # only helm, which `make lint` needs
+helm: python # only helm, which `make lint` needs
 	@$(ONENODE) build helm >/dev/null
 
 .PHONY: images
-images: ## build the images of operator, controller, engine, etcd (cached by their content)
+images: python ## build the images of operator, controller, engine, etcd (cached by their content)
 	$(ONENODE) images
 
 .PHONY: kubernetes-up kubernetes-down kubernetes-shell
-kubernetes-up: ## start a throw-away one-node Kubernetes with our images (root, Linux)
+kubernetes-up: python ## start a throw-away one-node Kubernetes with our images (root, Linux)
 	$(ONENODE) up --image operator --image controller --image engine --image etcd
 
-kubernetes-down: ## end it and remove all it left
+kubernetes-down: python ## end it and remove all it left
 	$(ONENODE) down
 
-kubernetes-shell: ## a shell in its network: kubectl and helm work, names of Services resolve
+kubernetes-shell: python ## a shell in its network: kubectl and helm work, names of Services resolve
 	@$(ONENODE) shell $(if $(LAB),--lab $(LAB))

@@ -3,10 +3,16 @@ UV_VERSION := 0.13.9
 # uv from the machine if it has one, else our own in the cache folder.
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv-$(UV_VERSION)/bin/uv)
 
-$(CACHE)/uv-$(UV_VERSION)/bin/uv:
-	@echo "installing uv $(UV_VERSION) into the cache folder"
+# Asked before anything else, in words that even Python 2 understands.
+.PHONY: python
+python:
 	@command -v $(PYTHON) >/dev/null || { echo 'make: there is no $(PYTHON); install Python 3.11 to 3.13, or name one: make PYTHON=...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); it takes Python 3.11 to 3.13: make PYTHON=..." >&2; exit 1; }
+
+$(CACHE)/uv-$(UV_VERSION)/bin/uv: | python
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: $(PYTHON) has no venv module; install python3-venv' >&2; exit 1; }
+	@echo "installing uv $(UV_VERSION) into the cache folder"
 	@mkdir -p $(CACHE) || { echo 'make: the cache folder cannot be written; name another: XDG_CACHE_HOME=... make' >&2; exit 1; }
 	$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
 	$(CACHE)/uv-$(UV_VERSION)/bin/pip install --quiet uv==$(UV_VERSION)
@@ -15,9 +21,9 @@ $(CACHE)/uv-$(UV_VERSION)/bin/uv:
 venv: .venv/.synced ## the Python environment in .venv, exactly as locked
 
 # Bytecode is compiled here because engine pods mount this environment read-only.
-.venv/.synced: pyproject.toml requirements.lock engine_image/vllm-cpu/pyproject.toml | $(UV)
+.venv/.synced: pyproject.toml requirements.lock engine_image/vllm-cpu/pyproject.toml | python $(UV)
 	@[ "$$(uname -sm)" = "Linux x86_64" ] || { echo "make: the locked environment is for Linux on x86_64, this is $$(uname -sm)" >&2; exit 1; }
-	[ -x .venv/bin/python ] || $(UV) venv --quiet --python '>=3.11,<3.14' --no-python-downloads .venv
+	[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" --no-python-downloads .venv
 	@echo "installing the locked environment (3 GB the first time, a minute or two)"
 	$(UV) pip sync --python .venv/bin/python --compile-bytecode requirements.lock
 	$(UV) pip install --quiet --python .venv/bin/python --no-deps --editable .

@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _down(lab: Lab) -> None:
-    named = chosen_context()
+    named = chosen_context(installs=False)
     if named is None:
         lab.down()
     else:

@@ -97,10 +97,11 @@ def _preemptions(installation: Installation, name: str) -> int:
 def how_to_go_on(folder: Path) -> str:
     """What a user can do next."""
     body = json.dumps({"model": SERVED_MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 16})
-    shell = "# in a pod of that cluster" if chosen_context() else f"make kubernetes-shell LAB={folder}"
+    own = chosen_context(installs=False) is not None
+    shell = "# in a pod of that cluster" if own else f"make kubernetes-shell LAB={folder}"
     removal = (
         f"removes the demo and the operator; the AutellixCluster API and namespace {OPERATOR_NAMESPACE} stay."
-        if chosen_context()
+        if own
         else "removes every trace."
     )
     return f"""

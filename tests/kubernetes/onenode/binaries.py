@@ -12,7 +12,7 @@ from pathlib import Path
 from onenode.cache import cache_folder, digest, prune, published
 from onenode.golang import Go, find_go, go_command
 from onenode.prerequisites import check_build
-from onenode.progress import run
+from onenode.progress import run, say
 
 _MODULES = Path(__file__).resolve().parent.parent
 _HELM = "helm.sh/helm/v3"
@@ -25,21 +25,27 @@ class Program:
     name: str
     module: str
     package: str
+    packages: int
+    """About how many Go packages it is compiled from, so that progress has a measure."""
+    contents: str = ""
+    """What it is, where the name does not say it."""
 
 
 PROGRAMS = {
     program.name: program
     for program in (
-        Program("pause", "kube", "./pause"),
-        Program("helm", "tools", f"{_HELM}/cmd/helm"),
-        Program("coredns", "tools", "./coredns"),
-        Program("kube", "kube", "."),
+        Program("pause", "kube", "./pause", 50),
+        Program("helm", "tools", f"{_HELM}/cmd/helm", 620),
+        Program("coredns", "tools", "./coredns", 160),
+        Program(
+            "kube", "kube", ".", 2800, "Kubernetes, etcd and kubectl in one; the longest wait of all, 6 to 14 minutes"
+        ),
     )
 }
 
 
 #: No part of the cluster: built only when asked for by name.
-ON_DEMAND = {program.name: program for program in (Program("etcd35", "etcd35", "."),)}
+ON_DEMAND = {program.name: program for program in (Program("etcd35", "etcd35", ".", 600),)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +112,18 @@ def linker_flags(kubernetes: str, helm: str) -> str:
     return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
 
 
-def compiled_so_far(output: str) -> str:
-    """How far a ``go build -v`` has come, from what it has printed."""
+def compiled_so_far(output: str, expected: int) -> str:
+    """How far a ``go build -v`` of about ``expected`` packages has come, from what it has printed."""
     lines = output.splitlines()
     fetched = sum(line.startswith("go: downloading ") for line in lines)
     compiled = len(lines) - sum(line.startswith("go: ") for line in lines)
-    return f"{compiled} packages compiled" if compiled else f"{fetched} modules fetched" if fetched else ""
+    return (
+        f"{compiled} of about {expected} packages compiled"
+        if compiled
+        else f"{fetched} modules fetched"
+        if fetched
+        else ""
+    )
 
 
 def _ingredients(program: Program, go: Go) -> Iterator[tuple[str, bytes]]:
@@ -142,11 +154,13 @@ def _build(program: Program, go: Go, target: Path) -> None:
         "-ldflags",
         _flags(),
     ]
+    if program.contents:
+        say(f"{program.name}: {program.contents}")
     run(
         [*command, "-o", target, program.package],
         what=f"{program.name}: compiling",
         log=cache_folder() / "logs" / f"build-{program.name}.log",
         cwd=_MODULES / program.module,
         environment={"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
-        describe=compiled_so_far,
+        describe=lambda printed: compiled_so_far(printed, program.packages),
     )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import FrameType
 
-from onenode import namespaces
+from onenode import debian, namespaces
 from onenode.binaries import ON_DEMAND, PROGRAMS, binary
 from onenode.errors import OnenodeError
 from onenode.images import IMAGES, archive
@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="onenode", description="A throw-away one-node Kubernetes.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    check = commands.add_parser("check", help="make sure that this machine can run a cluster; install what is missing")
+    check = commands.add_parser(
+        "check", help="make sure that this machine can build images and run a cluster; install what is missing"
+    )
     check.add_argument(
         "--memory-gib",
         type=float,
@@ -91,7 +93,8 @@ def _lab_command(
 
 def _check(options: argparse.Namespace) -> int:
     if not os.environ.get(CONTEXT_VARIABLE):
-        check_lab(default_lab_folder("demo"), memory_gib=options.memory_gib)
+        tools = (*debian.LAB_TOOLS, *debian.IMAGE_TOOLS)
+        check_lab(default_lab_folder("demo"), memory_gib=options.memory_gib, tools=tools)
     return 0
 
 

@@ -46,6 +46,8 @@ class Lab:
         programs = binaries()
         archives = [pause_image(), *images]
         with self._alone():
+            if self.running:
+                say(f"ending the Kubernetes that runs in {self.layout.root}")
             self._down(keep_logs=False)
             started = time.monotonic()
             say(f"starting Kubernetes in {self.layout.root}")
@@ -66,6 +68,8 @@ class Lab:
         check_privileges()
         self._refuse_foreign_folder()
         with self._alone():
+            there = self.running or self.layout.root.exists()
+            say(f"removing {self.layout.root} and all that runs in it" if there else f"nothing in {self.layout.root}")
             self._down(keep_logs=keep_logs)
 
     @property

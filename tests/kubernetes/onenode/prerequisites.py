@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from onenode import cgroups, debian
@@ -15,8 +16,14 @@ BUILD_DISK_GIB = 8.0  # Go's caches, once
 _CAP_SYS_ADMIN = 21
 
 
-def check_lab(folder: Path, *, memory_gib: float = LAB_MEMORY_GIB, disk_gib: float = LAB_DISK_GIB) -> None:
-    """Makes sure that a lab can run with its files in ``folder``; installs Debian packages that are missing.
+def check_lab(
+    folder: Path,
+    *,
+    memory_gib: float = LAB_MEMORY_GIB,
+    disk_gib: float = LAB_DISK_GIB,
+    tools: Sequence[str] = debian.LAB_TOOLS,
+) -> None:
+    """Makes sure that a lab can run with its files in ``folder``; installs Debian packages that ``tools`` miss.
 
     Raises OnenodeError with every shortcoming and what to do about it.
     """
@@ -32,7 +39,7 @@ def check_lab(folder: Path, *, memory_gib: float = LAB_MEMORY_GIB, disk_gib: flo
         raise OnenodeError(
             "this machine cannot run the throw-away Kubernetes:\n" + "\n".join(f"- {p}" for p in problems)
         )
-    debian.provide(debian.LAB_TOOLS)
+    debian.provide(tools)
 
 
 def check_privileges() -> None:

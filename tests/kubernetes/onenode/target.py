@@ -66,23 +66,19 @@ class LabTarget:
 
 
 class ContextTarget:
-    """A context of the person's kubeconfig, checked to exist. ``images`` are names that its nodes can pull."""
+    """A context of the person's kubeconfig. ``images`` are names that its nodes can pull."""
 
     def __init__(self, context: str, images: Mapping[str, str]) -> None:
         self._context = context
         self._images = images
-        known = self._run([*_kubectl(), "config", "get-contexts", "--output=name"], None, 30).split()
-        if context not in known:
-            there_are = ", ".join(known) or "none"
-            raise OnenodeError(f"{CONTEXT_VARIABLE}: no context is called {context!r}; there are {there_are}")
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
         """What kubectl prints."""
-        return self._run([*self._kubectl_command(), *arguments], stdin, seconds)
+        return _run([*self._kubectl_command(), *arguments], stdin, seconds)
 
     def helm(self, *arguments: str, stdin: str | None = None, seconds: float = 600) -> str:
         """What helm prints."""
-        return self._run([str(binary("helm")), f"--kube-context={self._context}", *arguments], stdin, seconds)
+        return _run([str(binary("helm")), f"--kube-context={self._context}", *arguments], stdin, seconds)
 
     def image(self, name: str) -> str:
         """The image that the person named."""
@@ -108,17 +104,18 @@ class ContextTarget:
     def _kubectl_command(self) -> list[str]:
         return [*_kubectl(), f"--context={self._context}"]
 
-    def _run(self, command: Sequence[str], stdin: str | None, seconds: float) -> str:
-        return output(command, what=" ".join(command[1:]), stdin=stdin, seconds=seconds)
 
-
-def chosen_context(environment: Mapping[str, str] = os.environ) -> ContextTarget | None:
+def chosen_context(environment: Mapping[str, str] = os.environ, *, installs: bool = True) -> ContextTarget | None:
     """The person's own cluster, if the environment names one; None means a lab.
 
+    Without ``installs`` nothing will be installed there, so images need no name.
     Raises OnenodeError when the context does not exist or an image is not named.
     """
     context = environment.get(CONTEXT_VARIABLE)
-    return ContextTarget(context, named_images(environment)) if context else None
+    if not context:
+        return None
+    _check_context(context)
+    return ContextTarget(context, named_images(environment) if installs else {})
 
 
 def named_images(environment: Mapping[str, str]) -> dict[str, str]:
@@ -128,9 +125,20 @@ def named_images(environment: Mapping[str, str]) -> dict[str, str]:
     if missing:
         raise OnenodeError(
             f"{CONTEXT_VARIABLE} is set, so the images must be named as that cluster can pull them: "
-            f"{', '.join(missing)} is missing (`make images` builds archives to push from)"
+            f"set {', '.join(missing)} (`make images` builds archives to push from)"
         )
     return {name: environment[variable] for name, variable in variables.items()}
+
+
+def _check_context(context: str) -> None:
+    known = _run([*_kubectl(), "config", "get-contexts", "--output=name"], None, 30).split()
+    if context not in known:
+        there_are = ", ".join(known) or "none"
+        raise OnenodeError(f"{CONTEXT_VARIABLE}: no context is called {context!r}; there are {there_are}")
+
+
+def _run(command: Sequence[str], stdin: str | None, seconds: float) -> str:
+    return output(command, what=" ".join(command[1:]), stdin=stdin, seconds=seconds)
 
 
 def _kubectl() -> list[str]:

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import yaml
 
+from onenode import images
 from onenode.target import ContextTarget
-from support.installation import CHART, Installation
+from support.installation import CHART, Installation, chart_values
 
 IMAGES = {
     "operator": "registry.example:5000/operator",
@@ -67,3 +69,8 @@ def test_what_is_gone_already_can_be_removed_again() -> None:
     Installation(target).uninstall()
     ((arguments, _),) = target.calls
     assert "--ignore-not-found" in arguments
+
+
+def test_the_values_for_a_throw_away_kubernetes_name_the_images_that_it_imports() -> None:
+    file = CHART.parents[1] / "tests" / "kubernetes" / "values.yaml"
+    assert yaml.safe_load(file.read_text()) == chart_values(images.IMAGES.__getitem__)

@@ -42,9 +42,16 @@ def test_a_context_that_does_not_exist_is_refused_with_those_there_are(programs:
 
 def test_images_must_be_named_for_a_cluster_that_cannot_import_them() -> None:
     incomplete = {name: value for name, value in NAMED.items() if "ENGINE" not in name}
-    with pytest.raises(OnenodeError, match="AUTELLIX_ENGINE_IMAGE is missing"):
+    with pytest.raises(OnenodeError, match="set AUTELLIX_ENGINE_IMAGE "):
         named_images(incomplete)
     assert named_images(NAMED)["engine"] == "registry.example/engine:1"
+
+
+def test_what_only_removes_needs_no_images_but_a_context_that_exists(programs: Path) -> None:
+    assert chosen_context({"KUBE_CONTEXT": "mine"}, installs=False) is not None
+    for installs in (True, False):
+        with pytest.raises(OnenodeError, match="no context is called 'other'"):
+            chosen_context({"KUBE_CONTEXT": "other"}, installs=installs)
 
 
 def test_every_command_names_the_context(programs: Path) -> None:
