@@ -46,6 +46,10 @@ test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CP
 soak-table: venv ## the process table under random faults and random steps, 15 minutes
 	$(PYTEST) tests/soak/test_table_soak.py $(ARGS)
 
+.PHONY: soak-gateway
+soak-gateway: venv ## 10,000 aborted calls and 2,000 streams at once through the gateway (5 minutes)
+	ulimit -n 20000; $(PYTEST) tests/soak/test_gateway_soak.py -s --timeout=900 $(ARGS)
+
 .PHONY: demo demo-down
 demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m demo up

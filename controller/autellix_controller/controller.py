@@ -128,7 +128,7 @@ class Controller:
         self.rest = rest.application(
             access=access,
             programs=programs,
-            cancel=self.gateway.interrupt_program,
+            cancel=self.gateway.calls.end_cancelled,
             fleet=self.fleet,
             registry=registry,
             readiness=self.readiness,
@@ -140,6 +140,7 @@ class Controller:
     async def __aenter__(self) -> Self:
         await self.table.start()
         await self.fleet.start()
+        self._tasks.append(asyncio.create_task(forever("cancelled calls", self.gateway.calls.follow)))
         if self._keys is not None:
             self._tasks.append(asyncio.create_task(forever("API keys", self._keys.follow)))
         return self

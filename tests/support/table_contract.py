@@ -193,6 +193,20 @@ class TableContract:
             with pytest.raises(KeyError):
                 await table.pin(entry.id, "engine", expected=None)
 
+    async def test_all_replicas_learn_that_the_calls_of_a_life_are_to_be_cancelled(self, world: World) -> None:
+        a, b = await world.replica("a"), await world.replica("b")
+        entry = await opened(world, a)
+        assert await b.end(entry.id, cancel=True) is True
+        again = await opened(world, a)
+        await world.agree()
+        for table in (a, b):
+            held = table.get(entry.id)
+            assert held is not None
+            assert entry.created_ms <= held.cancelled_ms < again.created_ms == held.created_ms
+        assert await a.end(entry.id) is True
+        later = await opened(world, b)
+        assert later.cancelled_ms == entry.created_ms, "that of this life was not asked for"
+
     async def test_a_program_ends_once(self, world: World) -> None:
         a, b = await world.replica("a"), await world.replica("b")
         entry = await opened(world, a)

@@ -19,6 +19,7 @@ from autellix_controller.gateway.answers import EngineFailed
 from autellix_controller.gateway.body import Body, check_headers, parse
 from autellix_controller.gateway.budget import ByteBudget
 from autellix_controller.gateway.call import Call
+from autellix_controller.gateway.cancelling import ProgramCalls
 from autellix_controller.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from autellix_controller.gateway.interrupt import Interruptible
 from autellix_controller.gateway.rates import TenantRates
@@ -95,8 +96,7 @@ class Gateway:
         self._bodies = ByteBudget(limits.bodies_bytes)
         self._rates = TenantRates(access.limits, time.monotonic)
         self._running: set[Interruptible] = set()
-        self._of: dict[str, set[Interruptible]] = {}
-        """Running calls of each program of a session."""
+        self.calls = ProgramCalls(table)
 
     @property
     def running(self) -> int:
@@ -112,13 +112,6 @@ class Gateway:
         """Ends all running calls with an error: the replica stops now."""
         for work in list(self._running):
             work.interrupt(ApiError(ErrorCode.SHUTTING_DOWN, "The controller is stopping.", retry_after_seconds=1))
-
-    def interrupt_program(self, program: str) -> int:
-        """Ends the running calls of a program whose session was ended; returns how many there were."""
-        running = list(self._of.get(program, ()))
-        for work in running:
-            work.interrupt(ApiError(ErrorCode.SESSION_ENDED, "The session was ended, and its running calls with it."))
-        return len(running)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request of ``ROUTES``."""
@@ -216,16 +209,13 @@ class Gateway:
             await self._attempts(call, program, body)
             return
         limits = self._access.limits(program.owner)
-        await self._programs.open(program.owner, program.session, most=limits.programs)
+        entry = await self._programs.open(program.owner, program.session, most=limits.programs)
         self._table.arrived(program.id, self._now_ms())
-        running = self._of.setdefault(program.id, set())
-        running.add(work)
+        self.calls.add(program.id, entry.created_ms, work)
         try:
             await self._attempts(call, program, body)
         finally:
-            running.discard(work)
-            if not running:
-                self._of.pop(program.id, None)
+            self.calls.discard(program.id, work)
             self._table.departed(program.id, self._now_ms())
 
     async def _attempts(self, call: Call, program: Program, body: Body) -> None:

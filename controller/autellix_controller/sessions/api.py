@@ -111,7 +111,7 @@ def routes(access: Access, programs: Programs, *, cancel: Callable[[str], int], 
     async def end(request: Request, session: str, cancel_calls: bool = False) -> Response:
         """Ends a session: its figures are dropped, and engines forget it. Its running calls go on, or are cancelled
         with ``cancel_calls``."""
-        ended = await programs.end(owner(request), checked_name(session, param="id"))
+        ended = await programs.end(owner(request), checked_name(session, param="id"), cancel=cancel_calls)
         cancelled = cancel(ended.id) if cancel_calls else 0
         return _json({"id": session, "object": "session.deleted", "deleted": True, "cancelled_calls": cancelled})
 

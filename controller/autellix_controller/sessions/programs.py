@@ -66,11 +66,14 @@ class Programs:
         """At most ``limit`` programs of one owner, after the session ``after`` (empty: from the start)."""
         return self._table.page(owner, program_id(owner, after) if after else "", limit)
 
-    async def end(self, owner: str, session: str) -> ProgramEntry:
-        """Ends a session: in the table, then on the engines. Returns what it was. Raises ApiError 404 or 503."""
+    async def end(self, owner: str, session: str, *, cancel: bool = False) -> ProgramEntry:
+        """Ends a session: in the table, then on the engines. Returns what it was. Raises ApiError 404 or 503.
+
+        ``cancel``: its running calls are to end, on every replica.
+        """
         entry = self.get(owner, session)
         try:
-            ended = await self._table.end(entry.id)
+            ended = await self._table.end(entry.id, cancel=cancel)
         except TableUnavailable as error:
             raise ApiError(
                 ErrorCode.TABLE_UNAVAILABLE, f"The session cannot be ended now: {error}", retry_after_seconds=2

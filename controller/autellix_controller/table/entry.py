@@ -36,6 +36,8 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """By engine incarnation. Each is a counter that only grows."""
     created_ms: int = 0
     """Start of the present life; an ended program that is opened again starts a later one."""
+    cancelled_ms: int = 0
+    """Start of the newest life whose running calls were to be cancelled at its end; 0: none was."""
     last_arrival_ms: int = 0
     last_completion_ms: int = 0
 
@@ -91,16 +93,23 @@ def belongs(entry: ProgramEntry, life: int | None) -> bool:
     return life is None or life >= entry.created_ms
 
 
-def tombstone(entry: ProgramEntry) -> ProgramEntry:
-    """What remains of a program that ended: its identity and its life, no figures and no pin."""
-    return msgspec.structs.replace(entry, state="ended", engine=None, path_ms=0.0, wait_ms=0.0, totals={})
+def tombstone(entry: ProgramEntry, *, cancel: bool = False) -> ProgramEntry:
+    """What remains of a program that ended: its identity and its life, no figures and no pin.
+
+    ``cancel``: its running calls are to end as well, on whichever replica they are.
+    """
+    cancelled_ms = entry.created_ms if cancel else entry.cancelled_ms
+    return msgspec.structs.replace(
+        entry, state="ended", engine=None, path_ms=0.0, wait_ms=0.0, totals={}, cancelled_ms=cancelled_ms
+    )
 
 
 def next_life(former: ProgramEntry | None, fresh: ProgramEntry) -> ProgramEntry:
     """``fresh`` as the life after ``former``: it starts strictly later, whatever the clocks of two replicas say."""
-    if former is None or fresh.created_ms > former.created_ms:
+    if former is None:
         return fresh
-    return msgspec.structs.replace(fresh, created_ms=former.created_ms + 1)
+    created_ms = max(fresh.created_ms, former.created_ms + 1)
+    return msgspec.structs.replace(fresh, created_ms=created_ms, cancelled_ms=former.cancelled_ms)
 
 
 def _merge_totals(a: ProgramTotals, b: ProgramTotals) -> ProgramTotals:

@@ -121,9 +121,9 @@ class EtcdTable:
         """See ``ProcessTable``."""
         return await self._transitions.pin(program, engine, expected=expected)
 
-    async def end(self, program: str) -> bool:
+    async def end(self, program: str, *, cancel: bool = False) -> bool:
         """See ``ProcessTable``."""
-        return await self._transitions.end(program)
+        return await self._transitions.end(program, cancel=cancel)
 
     def arrived(self, program: str, now_ms: int) -> None:
         """See ``ProcessTable``. Costs a write of its own only once in each bucket of expiry leases."""

@@ -89,9 +89,12 @@ class ProcessTable(Protocol):
         KeyError if there is no active entry.
         """
 
-    async def end(self, program: str) -> bool:
+    async def end(self, program: str, *, cancel: bool = False) -> bool:
         """Ends the program: True if this call ended it. Its figures are dropped; late records do not bring it
-        back. Raises TableUnavailable if the store is away."""
+        back. Raises TableUnavailable if the store is away.
+
+        ``cancel`` is noted in the entry (``cancelled_ms``), so that every replica ends the calls it runs.
+        """
 
     def arrived(self, program: str, now_ms: int) -> None:
         """Notes that a call of the program arrived: it is activity until it ``departed``, however long it runs.

@@ -102,12 +102,12 @@ class MemoryTable:
         self._changed(program)
         return entry
 
-    async def end(self, program: str) -> bool:
+    async def end(self, program: str, *, cancel: bool = False) -> bool:
         """See ``ProcessTable``; never unavailable."""
         entry = self._entries.get(program)
         if entry is None or entry.state == "ended":
             return False
-        self._entries[program] = tombstone(entry)
+        self._entries[program] = tombstone(entry, cancel=cancel)
         self._active.remove(entry.owner, program)
         self._pins.moved(entry.engine, None)
         self._changed(program)

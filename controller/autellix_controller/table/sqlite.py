@@ -115,9 +115,9 @@ class SqliteTable:
             await self._saved()
         return entry
 
-    async def end(self, program: str) -> bool:
+    async def end(self, program: str, *, cancel: bool = False) -> bool:
         """See ``ProcessTable``; never unavailable."""
-        ended = await self._memory.end(program)
+        ended = await self._memory.end(program, cancel=cancel)
         if ended:
             await self._saved()
         return ended

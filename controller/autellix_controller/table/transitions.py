@@ -61,7 +61,7 @@ class Transitions:
                 return moved
         raise TableUnavailable(f"program {program} changed {_ATTEMPTS} times while its pin was to be moved")
 
-    async def end(self, program: str) -> bool:
+    async def end(self, program: str, *, cancel: bool = False) -> bool:
         """See ``ProcessTable``."""
         self._require_contact()
         for _ in range(_ATTEMPTS):
@@ -71,7 +71,7 @@ class Transitions:
                 entry = self._mirror.active(program)
                 if entry is None:
                     return False
-            if await self._swap(tombstone(entry)):
+            if await self._swap(tombstone(entry, cancel=cancel)):
                 return True
         raise TableUnavailable(f"program {program} changed {_ATTEMPTS} times while it was to be ended")
 

@@ -14,7 +14,8 @@ from autellix_controller.__main__ import main
 from autellix_controller.table.reader import read_programs
 from support.controller_process import ControllerProcess, controller_process
 from support.etcd import Etcd, free_ports, running_etcd
-from support.fake_engine import FakeEngine, fake_engine
+from support.fake_engine import FakeEngine, fake_engine, hang
+from support.running_controller import eventually
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +208,31 @@ async def test_traffic_goes_on_while_etcd_is_away(engines: list[FakeEngine], tmp
             found = {entry.session: entry for entry in await read_programs(own.url, prefix("away"))}
             assert found["s1"].engine == pinned
             assert (found["s1"].calls, found["new"].calls) == (2, 1)
+
+
+async def test_ending_a_session_ends_the_calls_that_other_replicas_run_if_asked_to(
+    replicas: list[ControllerProcess], engines: list[FakeEngine]
+) -> None:
+    for engine in engines:
+        engine.script = hang
+    body = {"model": "tiny", "messages": []}
+    async with aiohttp.ClientSession() as http:
+
+        async def call(session: str) -> tuple[int, str]:
+            headers = {"x-autellix-session": session}
+            url = replicas[0].url + "/v1/chat/completions"
+            async with http.post(url, json=body, headers=headers) as response:
+                return response.status, (await response.json())["error"]["code"]
+
+        calls = [asyncio.create_task(call(name)) for name in ("ended", "ended", "other")]
+        await eventually(lambda: sum(engine.running for engine in engines) == 3, "three calls run")
+        async with asyncio.timeout(10):
+            while "error" in await session_of(replicas[1], "ended"):
+                await asyncio.sleep(0.05)
+        async with http.delete(f"{replicas[1].url}/v1/sessions/ended?cancel_calls=true") as response:
+            assert (response.status, (await response.json())["cancelled_calls"]) == (200, 0)
+        async with asyncio.timeout(5):
+            assert await asyncio.gather(*calls[:2]) == [(409, "session_ended")] * 2
+        await eventually(lambda: sum(engine.running for engine in engines) == 1, "the other program's call runs on")
+        calls[2].cancel()
+        await asyncio.gather(calls[2], return_exceptions=True)

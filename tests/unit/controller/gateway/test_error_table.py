@@ -175,7 +175,7 @@ async def _(scene: Scene) -> Answer:
 
 @provokes("table_unavailable")
 async def _(scene: Scene) -> Answer:
-    async def away(program: str) -> bool:
+    async def away(program: str, *, cancel: bool) -> bool:
         raise TableUnavailable("etcd is away for 3 s")
 
     assert (await scene.ask("POST", "/v1/sessions", json={"id": "s1"})).status == 200

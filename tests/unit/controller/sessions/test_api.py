@@ -206,7 +206,7 @@ async def test_a_running_call_keeps_its_session_alive_until_it_has_ended() -> No
 
 async def test_a_session_cannot_be_ended_while_the_store_is_away() -> None:
     class Away(MemoryTable):
-        async def end(self, program: str) -> bool:
+        async def end(self, program: str, *, cancel: bool = False) -> bool:
             raise TableUnavailable("etcd is away for 3 s")
 
     async def nobody(program: str) -> None:
