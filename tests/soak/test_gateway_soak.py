@@ -85,7 +85,8 @@ async def test_ten_thousand_aborted_calls_leave_nothing(tmp_path: Path) -> None:
                 except TimeoutError:
                     outcomes["aborted"] += 1
 
-            sizes, files = [], []
+            sizes: list[float] = []
+            files: list[int] = []
             while outcomes["aborted"] < ABORTS:
                 await asyncio.gather(*(come_and_go(number) for number in range(100)))
                 engine.calls.clear()
