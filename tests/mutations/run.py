@@ -263,7 +263,7 @@ FAULTS = (
     Fault(
         "an idle engine forgets no ended program",
         "scheduler/program_scheduler.py",
-        "        if not busy:\n            self._forget_ended_programs()\n",
+        "        if not busy and self._forget_ended_programs():\n            self._report(self._now(), changed=True)\n",
         "",
         SCHEDULER,
     ),

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from vllm import EngineArgs, LLMEngine, SamplingParams
+from vllm.lora.request import LoRARequest
 
 from autellix_wire.context import ProgramContext
 from support.tiny_model import tiny_model
@@ -89,6 +90,7 @@ class InProcessEngine:
         prompt: Sequence[int],
         output: int,
         context: ProgramContext | None = None,
+        adapter: LoRARequest | None = None,
         **sampling: Any,
     ) -> None:
         """Sends a request for exactly ``output`` tokens, greedy unless told otherwise."""
@@ -98,7 +100,7 @@ class InProcessEngine:
             extra_args=dict(context.to_xargs()) if context else None,
             **({"temperature": 0.0} | sampling),
         )
-        self._engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, parameters)
+        self._engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, parameters, lora_request=adapter)
 
     def abort(self, request_id: str) -> None:
         self._engine.abort_request([request_id])

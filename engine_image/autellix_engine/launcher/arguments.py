@@ -7,6 +7,7 @@ from typing import Final
 
 _ONE_SERVER: Final = "an engine is one API server and one engine core; run more engines instead"
 _SWAP: Final = "KV cache is moved by --swap"
+_ONE_STAGE: Final = "the scheduler charges the time of one step at a time; use --tensor-parallel-size"
 _PLAIN_HTTP: Final = "an engine is reached by plain HTTP over TCP, inside of the cluster"
 
 #: Arguments of ``vllm serve`` that the system sets itself or that break what it relies on, and why.
@@ -27,6 +28,8 @@ REFUSED: Final = {
     "-dp*": _ONE_SERVER,
     "--enable-elastic-ep": _ONE_SERVER,
     "--headless": _ONE_SERVER,
+    "--pipeline-parallel-size": _ONE_STAGE,
+    "-pp": _ONE_STAGE,
     "--omni": "it starts another server than vLLM's",
     "--grpc": _PLAIN_HTTP,
     "--grpc-port": _PLAIN_HTTP,

@@ -19,7 +19,7 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from autellix_engine.compatibility import check_version
+from autellix_engine.compatibility import SINGLE, check_layout, check_version
 from autellix_engine.launcher.handover import scheduling_settings
 from autellix_engine.policy import Cadence, Call, CallState, Core, snapshot
 from autellix_engine.records.channel import make_publisher
@@ -41,7 +41,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
     """Schedules the calls of the least-served programs first.
 
     Settings come with ``--additional-config``; the channel for records is named by the environment. Raises
-    UnsupportedVllm or InvalidSettings when it is made in the wrong surroundings.
+    UnsupportedVllm, UnsupportedLayout or InvalidSettings when it is made in the wrong surroundings.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         """``clock`` gives seconds and never goes back; it and the publisher are vLLM's to leave out."""
         check_version(vllm.__version__)
         super().__init__(*args, **kwargs)
+        check_layout({name: getattr(self.parallel_config, name) for name in SINGLE})
         self._clock = clock
         settings = scheduling_settings(self.vllm_config.additional_config)
         self.core: Final = Core(settings)
@@ -149,8 +150,8 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
     def has_requests(self) -> bool:
         """Whether there is anything to do; vLLM asks before it goes to sleep. Ended programs are forgotten before."""
         busy: bool = super().has_requests()
-        if not busy:
-            self._forget_ended_programs()
+        if not busy and self._forget_ended_programs():
+            self._report(self._now(), changed=True)
         return busy
 
     def shutdown(self) -> None:
@@ -203,11 +204,16 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
     def _now(self) -> float:
         return self._clock() * 1000
 
-    def _forget_ended_programs(self) -> None:
-        """Before a step, and before a call arrives: one that comes after its program's end belongs to a new one."""
-        for program in self.publisher.ended_programs():
+    def _forget_ended_programs(self) -> bool:
+        """Before a step, and before a call arrives: one that comes after its program's end belongs to a new one.
+
+        Returns whether there were any.
+        """
+        ended = self.publisher.ended_programs()
+        for program in ended:
             self.core.end_program(program)
             self._host_tier.end_program(program)
+        return bool(ended)
 
     def _make_room(self, now: float) -> tuple[Call, ...]:
         """Asks the core for a decision and carries out its first half; the base admits in the core's order.
@@ -291,10 +297,10 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         other = self.waiting.first()
         return other is not None and self.core.call(other.request_id).level < self.core.call(holder.request_id).level
 
-    def _report(self, now: float) -> None:
+    def _report(self, now: float, *, changed: bool = False) -> None:
         running, waiting = self.get_request_counts()
         busy = running + waiting > 0
-        if busy == self._reported_busy and now - self._reported_at < REPORT_MS:
+        if not changed and busy == self._reported_busy and now - self._reported_at < REPORT_MS:
             return
         self._reported_at, self._reported_busy = now, busy
         counts = self.core.counts

@@ -76,7 +76,7 @@ def test_the_scheduler_has_the_attributes_that_are_used() -> None:
     names = (
         "vllm_config requests running waiting kv_holding_waiting deferred_waiting policy max_num_active_reqs "
         "num_waiting_for_streaming_input kv_cache_manager requires_kv_delivery "
-        "finished_recving_kv_req_ids lora_config _pause_state scheduler_config max_num_scheduled_tokens"
+        "finished_recving_kv_req_ids lora_config parallel_config _pause_state scheduler_config max_num_scheduled_tokens"
     )
     assert [name for name in names.split() if not hasattr(scheduler, name)] == []
     manager = scheduler.kv_cache_manager

@@ -13,7 +13,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
-from autellix_engine.compatibility import UnsupportedVllm
+from autellix_engine.compatibility import SINGLE, UnsupportedLayout, UnsupportedVllm
 from autellix_engine.policy import InvalidSettings
 from autellix_engine.scheduler import ProgramScheduler
 from autellix_wire.context import ProgramContext
@@ -681,6 +681,7 @@ def test_an_idle_engine_forgets_ended_programs_when_it_is_asked_whether_it_has_w
     bench.publisher.ended = ["p"]
     assert not bench.scheduler.has_requests()
     assert bench.core.programs.get("p") is None
+    assert bench.publisher.reports[-1][1]["programs"] == 0
 
 
 def test_shutting_down_closes_the_channel(make: MakeBench) -> None:
@@ -701,6 +702,14 @@ def test_another_version_of_vllm_is_refused_with_a_sentence(make: MakeBench, mon
 def test_a_local_build_of_the_supported_version_is_accepted(make: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "__version__", "0.32.0+cpu")
     make()
+
+
+@pytest.mark.parametrize("name", sorted(SINGLE))
+def test_more_than_one_of_what_must_be_one_stops_the_start(name: str) -> None:
+    config = vllm_config()
+    setattr(config.parallel_config, name, 2)
+    with pytest.raises(UnsupportedLayout, match=rf"{name.strip('_').replace('_', ' ')} of 1, not 2.*Run more engines"):
+        make_scheduler(ProgramScheduler, config)
 
 
 def test_wrong_settings_stop_the_start(make: MakeBench) -> None:

@@ -1,10 +1,12 @@
 """Calls with a program context on a real engine, and the records that it reports."""
 
+import asyncio
 import time
 from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from autellix_wire import records as wire
 from autellix_wire.context import XARGS_FIELD
@@ -43,6 +45,35 @@ async def test_a_call_with_context_is_served_and_reported(engine: EngineServer, 
     assert record.totals == wire.ProgramTotals(
         service_ms=record.service_ms, calls=1, prompt_tokens=record.prompt_tokens, generated_tokens=12
     )
+
+
+async def test_every_choice_of_every_prompt_is_reported_under_its_call(engine: EngineServer) -> None:
+    context = new_context(thread="branch-1")
+    body = completion(chat(context, max_tokens=3)) | {"prompt": ["ba be", "bi bo bu"], "n": 2, "temperature": 1.0}
+    async with records(engine) as stream:
+        async with http_client(engine) as client:
+            answer = (await client.post("/v1/completions", json=body)).raise_for_status().json()
+        assert len(answer["choices"]) == 4
+        found = [await stream.read_record(context) for _ in range(4)]
+    assert {(record.call, record.thread, record.outcome) for record in found} == {
+        (context.call, "branch-1", "finished")
+    }
+    assert found[-1].totals.calls == 4
+    assert found[-1].totals.generated_tokens == sum(record.generated_tokens for record in found) == 12
+
+
+async def test_a_response_and_structured_output_carry_their_program(engine: EngineServer) -> None:
+    """The Responses API, and output under a grammar that has to be compiled before the call may run."""
+    response, structured = new_context(), new_context()
+    xargs = {XARGS_FIELD: response.to_xargs()}
+    async with records(engine) as stream, http_client(engine) as client:
+        body = {"model": MODEL_NAME, "input": "ba be bi", "max_output_tokens": 5, "temperature": 0} | xargs
+        (await client.post("/v1/responses", json=body)).raise_for_status()
+        assert (await stream.read_record(response)).generated_tokens == 5
+        body = chat(structured, max_tokens=20) | {"structured_outputs": {"choice": ["ba", "be"]}}
+        answer = (await client.post("/v1/chat/completions", json=body)).raise_for_status().json()
+        assert answer["choices"][0]["message"]["content"] in ("ba", "be")
+        assert (await stream.read_record(structured)).outcome == "finished"
 
 
 async def test_a_programs_figures_grow_from_call_to_call(engine: EngineServer) -> None:
@@ -160,14 +191,74 @@ async def test_a_program_that_ended_is_forgotten(engine: EngineServer) -> None:
         assert (await stream.read_record(second)).totals.calls == 1
 
 
-async def test_metrics_count_calls_by_level(engine: EngineServer) -> None:
-    await make_call(engine, chat(new_context(), max_tokens=1))
+async def test_an_idle_engine_forgets_an_ended_program_at_once(engine: EngineServer) -> None:
+    context = new_context()
+    async with http_client(engine) as client, records(engine) as stream:
+        await make_call(engine, chat(context, max_tokens=2))
+        await stream.read_record(context)
+
+        async def known() -> int:
+            """Programs in the scheduler's table: it reports when it runs empty, and then sleeps."""
+            count: int = (await client.get(wire.STATE_PATH)).json()["scheduler"]["programs"]
+            return count
+
+        await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 0)
+        before = await known()
+        (await client.delete(f"{wire.PROGRAMS_PATH}/{context.program}")).raise_for_status()
+        async with asyncio.timeout(10):
+            while await known() != before - 1:
+                await asyncio.sleep(0.02)
+
+
+async def test_metrics_show_all_that_the_scheduler_does(engine: EngineServer) -> None:
+    """A preemption, seen on a real ``/metrics`` page."""
+    before = await scraped(engine)
+    async with http_client(engine) as client, records(engine) as stream:
+        served = [new_context(service_ms=5_000.0) for _ in range(2)]
+        running = [asyncio.create_task(make_call(engine, chat(context, max_tokens=600))) for context in served]
+        await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 2)
+        await make_call(engine, chat(new_context(), max_tokens=1))
+        await asyncio.gather(*running)
+        for context in served:
+            await stream.read_record(context)
+        await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 0)
+        text = (await client.get("/metrics")).text
+    after = await scraped(engine)
+
+    def grown(name: str, **labels: str) -> float:
+        key = (f"autellix_engine_{name}", frozenset(labels.items()))
+        return after[key] - before.get(key, 0.0)
+
+    assert grown("preemptions_total", reason="policy") >= 1
+    assert grown("preemptions_total", reason="memory") == 0
+    assert grown("calls_total", level="2", outcome="finished") == 2
+    assert grown("calls_total", level="0", outcome="finished") == 1
+    assert grown("call_wait_seconds_count", level="2") == 2
+    assert grown("call_service_seconds_count", level="2") == 2
+    assert grown("promotions_total") == 0
+    assert grown("bound_breaches_total") == 0
+    assert grown("dropped_records_total") == 0
+    assert grown("decision_seconds_count") > 100
+    assert grown("decision_seconds_sum") > 0
+    gauges = {name: after[f"autellix_engine_{name}", frozenset()] for name in ("worst_wait_ratio", "tokens_in_flight")}
+    assert gauges == {"worst_wait_ratio": 0.0, "tokens_in_flight": 0.0}
+    for level in ("0", "1", "2"):
+        for name in ("running_calls", "waiting_calls"):
+            assert after[f"autellix_engine_{name}", frozenset({("level", level)})] == 0
+    assert "vllm:num_requests_running" in text
+    labels = {label for name, found in after if name.startswith("autellix_engine_") for label, _ in found}
+    assert labels == {"reason", "level", "outcome", "le"}
+
+
+async def scraped(engine: EngineServer) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Every sample on the metrics page."""
     async with http_client(engine) as client:
         text = (await client.get("/metrics")).text
-    assert 'autellix_engine_calls_total{level="0",outcome="finished"}' in text
-    assert 'autellix_engine_waiting_calls{level="2"}' in text
-    assert "autellix_engine_dropped_records_total 0.0" in text
-    assert "vllm:num_requests_running" in text
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 async def test_every_route_but_health_asks_for_the_key(engine: EngineServer) -> None:
