@@ -1,7 +1,6 @@
 """Engines that serve something else than plain text: adapters, and embeddings. Real models, a few steps."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,20 +21,12 @@ def prompt(seed: str, length: int) -> list[int]:
     return [rng.randrange(10, 1_500) for _ in range(length)]
 
 
-class TestAdapters:
+def test_a_better_call_whose_adapter_has_no_room_waits_without_driving_anybody_out(tmp_path: Path) -> None:
     """Two adapters, and room for one."""
-
-    @pytest.fixture(scope="class")
-    def engine(self) -> Iterator[InProcessEngine]:
-        with InProcessEngine(
-            slots=2, blocks=60, scheduling=LEVELS, enable_lora=True, max_loras=1, max_lora_rank=RANK
-        ) as running:
-            yield running
-
-    def test_a_better_call_whose_adapter_has_no_room_waits_without_driving_anybody_out(
-        self, engine: InProcessEngine, tmp_path: Path
-    ) -> None:
-        one, two = (LoRARequest(f"adapter-{i}", i, str(tiny_adapter(tmp_path / f"{i}", seed=i))) for i in (1, 2))
+    one, two = (LoRARequest(f"adapter-{i}", i, str(tiny_adapter(tmp_path / f"{i}", seed=i))) for i in (1, 2))
+    with InProcessEngine(
+        slots=2, blocks=60, scheduling=LEVELS, enable_lora=True, max_loras=1, max_lora_rank=RANK
+    ) as engine:
         alone = {}
         for name, adapter in (("long", one), ("better", two), ("same", one)):
             engine.add(name, prompt(name, 60), 20, adapter=adapter)
@@ -57,15 +48,8 @@ class TestAdapters:
         engine.scheduler.core.check_integrity()
 
 
-class TestEmbeddings:
-    """The tiny model as one that embeds."""
-
-    @pytest.fixture(scope="class")
-    def engine(self) -> Iterator[InProcessEngine]:
-        with InProcessEngine(slots=2, blocks=60, scheduling=LEVELS, runner="pooling", convert="embed") as running:
-            yield running
-
-    def test_more_prompts_than_slots_are_all_embedded(self, engine: InProcessEngine) -> None:
+def test_embeddings_of_more_prompts_than_slots_are_all_made() -> None:
+    with InProcessEngine(slots=2, blocks=60, scheduling=LEVELS, runner="pooling", convert="embed") as engine:
         for i in range(5):
             engine.vllm.add_request(f"{i}", {"prompt_token_ids": prompt(f"{i}", 40)}, PoolingParams(task="embed"))
         vectors = {}
