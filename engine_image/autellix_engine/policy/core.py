@@ -171,7 +171,7 @@ class Core(CoreView):
         self._programs.leave(program, now)
         self._watch.refresh(program)
         if not self.policy.by_program:
-            self._levels.finished(call.total_service)
+            self._finished(call.total_service)
         self.counts["ends"] += 1
         return CallEnd(
             program=program.id,
@@ -274,4 +274,8 @@ class Core(CoreView):
 
     def _program_finished(self, program: Program) -> None:
         if self.policy.by_program:
-            self._levels.finished(self.policy.service_ms(program))
+            self._finished(self.policy.service_ms(program))
+
+    def _finished(self, service_ms: float) -> None:
+        if service_ms > 0:  # what was aborted before it ran tells nothing about what programs need
+            self._levels.finished(service_ms)

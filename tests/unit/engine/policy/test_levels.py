@@ -130,6 +130,15 @@ def test_programs_that_expire_count_and_those_that_had_to_make_room_do_not() -> 
         assert (core.bounds[-1] < 64_000) is changed
 
 
+def test_programs_that_never_ran_do_not_count() -> None:
+    core = Core(SchedulingSettings.parse({}))
+    for i in range(PROGRAMS_PER_CHANGE * 3):
+        core.arrive(f"{i}", now=0, program=f"{i}")
+        core.end(f"{i}", 0)
+        core.end_program(f"{i}")
+    assert core.bounds[-1] == 64_000
+
+
 def test_given_bounds_stay() -> None:
     core = Core(SchedulingSettings.parse({"queue_bounds_ms": [10, 20]}))
     for i in range(100):
