@@ -1,6 +1,7 @@
 """One controller replica: its parts, wired together, started and stopped in order."""
 
 import asyncio
+import time
 from types import TracebackType
 from typing import Self
 
@@ -13,8 +14,10 @@ from autellix_controller.engines.discovery import Discovery, StaticDiscovery
 from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, KubernetesSlices
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.tokens import TokenCounter
+from autellix_controller.gateway.attempts import Attempts, Terms
 from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
-from autellix_controller.gateway.gateway import Gateway, Identity, Limits
+from autellix_controller.gateway.gateway import Gateway, Limits
+from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.routes import ROUTES
 from autellix_controller.gateway.slots import Bounds, Slots
@@ -86,31 +89,47 @@ class Controller:
             from autellix_controller.tracing import to_collector  # only here, since it needs an extra
 
             self._tracing = to_collector(settings.trace_endpoint, settings.replica)
-        self.gateway = Gateway(
+        rates = TenantRates(access.limits, time.monotonic)
+        call_metrics = metrics.CallMetrics(registry)
+        attempts = Attempts(
             access=access,
             programs=programs,
-            table=self.table,
             slots=self.slots,
             fleet=self.fleet,
             router=router,
             accounting=self._accounting,
             upstream=self._upstream,
-            metrics=metrics.CallMetrics(registry),
+            metrics=call_metrics,
+            rates=rates,
+            terms=Terms(
+                replica=settings.replica,
+                engine_key=engine_key,
+                isolate_prefix_cache=settings.isolate_prefix_cache,
+                deadlines=Deadlines(
+                    first_byte=settings.first_byte_deadline_seconds,
+                    idle=settings.idle_deadline_seconds,
+                    total=settings.total_deadline_seconds,
+                ),
+                answer_bytes=settings.answer_limit_bytes,
+            ),
+            now_ms=wall_clock_ms,
+        )
+        self.gateway = Gateway(
+            access=access,
+            programs=programs,
+            table=self.table,
+            fleet=self.fleet,
+            attempts=attempts,
+            rates=rates,
+            metrics=call_metrics,
             queue_metrics=queue_metrics,
             session_headers=identity.SessionHeaders(settings.session_headers),
             limits=Limits(
                 calls=settings.max_calls,
                 body_bytes=settings.body_limit_bytes,
                 bodies_bytes=settings.bodies_limit_bytes,
-                answer_bytes=settings.answer_limit_bytes,
                 body_seconds=settings.body_deadline_seconds,
-                deadlines=Deadlines(
-                    first_byte=settings.first_byte_deadline_seconds,
-                    idle=settings.idle_deadline_seconds,
-                    total=settings.total_deadline_seconds,
-                ),
             ),
-            identity=Identity(settings.replica, engine_key, settings.isolate_prefix_cache),
             now_ms=wall_clock_ms,
             tracing=self._tracing,
         )

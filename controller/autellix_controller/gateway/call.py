@@ -36,8 +36,8 @@ class Call:
         self.context: ProgramContext | None = None
         self._receipt: tuple[tuple[bytes, bytes], ...] = ()
         self.started = time.monotonic()
-        self.sent_at: float | None = None
-        """When the first attempt was sent to an engine."""
+        self.added_seconds: float | None = None
+        """From its arrival to its first sending to an engine, without the time in the queue."""
         self.first_byte_at: float | None = None
         self.queued_seconds = 0.0
         """Waiting for places on engines."""
@@ -49,6 +49,11 @@ class Call:
         self.program = program
         self.exchange.receipt.append((_PROGRAM, program.id.encode()))
         self._receipt = tuple(self.exchange.receipt)
+
+    def is_sent(self, now: float) -> None:
+        """Notes that an attempt is sent; ``now`` is monotonic seconds."""
+        if self.added_seconds is None:
+            self.added_seconds = now - self.started - self.queued_seconds
 
     def placed(self, placement: Placement, context: ProgramContext | None) -> None:
         """Notes where an attempt goes, why, and what the call brings along."""

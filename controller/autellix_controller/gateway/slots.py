@@ -191,7 +191,6 @@ class Slots:
         """Whoever comes back after as long as the first in the queue has waited will meet another queue."""
         now = asyncio.get_running_loop().time()
         waited = now - next(iter(self._came.values()), now)
-        self._metrics.refused(bound)
         return ApiError(ErrorCode.CONTENDED, message, param=bound, retry_after_seconds=max(1, math.ceil(waited)))
 
     def _admit(self) -> None:

@@ -154,10 +154,10 @@ async def _(scene: Scene) -> Answer:
 
 @provokes("internal_error")
 async def _(scene: Scene) -> Answer:
-    def defect(program: object) -> None:
+    def defect(*program: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    scene.patch.setattr(scene.replica.controller.gateway, "_context", defect)
+    scene.patch.setattr(scene.replica.controller.slots, "take", defect)
     return await scene.ask()
 
 
