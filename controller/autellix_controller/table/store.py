@@ -108,10 +108,13 @@ class EtcdStore:
         reply = await self._write(member, lambda: member.lease.grant(ttl_seconds, timeout=self._timings.call))
         return int(reply.ID)
 
-    async def read(self, key: bytes) -> tuple[int, Value | None]:
-        """The store's revision and the key's newest value, linearizable. Raises StoreAway."""
+    async def read(self, key: bytes, *, at: int = 0) -> tuple[int, Value | None]:
+        """The store's revision and the key's newest value, linearizable; or the value that it had ``at`` a revision.
+
+        Raises StoreAway, and Compacted if that revision is gone.
+        """
         member = self.members.current
-        reply = await self._answer(member, lambda: member.kv.get(key, timeout=self._timings.call))
+        reply = await self._answer(member, lambda: member.kv.get(key, revision=at, timeout=self._timings.call))
         found = reply.kvs
         value = Value(key, found[0].value, found[0].mod_revision) if found else None
         return int(reply.header.revision), value

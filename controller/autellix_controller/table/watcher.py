@@ -57,7 +57,9 @@ class Watcher:
     """Keeps a sink up to date.
 
     The store's history has a name of its own under ``history_key``. Before every watch the name and the revision are
-    checked: etcd itself accepts a watch from a revision that a wiped store has yet to reach, and stays silent.
+    checked, and that the newest change it knows of is still what the store wrote at that revision: etcd itself accepts
+    a watch from any revision, also from one that a wiped store has yet to reach or a restored one has reached in
+    another way, and stays silent about the difference.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Watcher:
         self._backoff = Backoff(timings.backoff_min, timings.backoff_max, rng)
         self._history: bytes | None = None
         self._next = 0
+        self._newest: Value | None = None
+        """The newest value that was told."""
         self._last_reply = time.monotonic()
         self.connected = False
         self.detail = "not connected to etcd yet"
@@ -107,18 +111,31 @@ class Watcher:
 
     async def _follow(self) -> None:
         revision, history = await self._store.read(self._history_key)
-        same_history = history is not None and history.data == self._history and revision >= self.revision
+        named = history is not None and history.data == self._history
+        same_history = named and revision >= self.revision and await self._same_past()
         if self._next == 0 or not same_history:
             await self._list(same_history=same_history or self._history is None)
         await self._watch(self._store.members.current)
+
+    async def _same_past(self) -> bool:
+        """Whether the store wrote what it told us. If that is compacted, nobody can tell."""
+        if self._newest is None:
+            return True
+        try:
+            _, value = await self._store.read(self._newest.key, at=self._newest.revision)
+        except Compacted:
+            return True
+        return value == self._newest
 
     async def _list(self, *, same_history: bool) -> None:
         history = await self._name_history()
         self._sink.snapshot_begins()
         revision = 0
+        self._newest = None
         async for listed, values in self._store.pages(self._prefix):
             revision = listed
             self._sink.snapshot_page(values)
+            self._newest = max((self._newest, *values), key=lambda value: value.revision if value else 0, default=None)
         self._sink.snapshot_complete(revision, same_history=same_history)
         if not same_history:
             _log.warning("etcd lost history: it was at revision %d, now %d", self.revision, revision)
@@ -208,6 +225,10 @@ class Watcher:
     def _reached(self, events: Sequence[Event], revision: int) -> None:
         self._next = max(self._next, revision + 1)
         self.revision = max(self.revision, revision)
+        for event in reversed(events):
+            if event.data is not None:
+                self._newest = Value(event.key, event.data, event.revision)
+                break
         self._sink.events(events, revision)
 
 
