@@ -183,7 +183,7 @@ FAULTS = (
         "return now - call.promoted_at > limit",
         "return False",
     ),
-    Fault("promoted calls in front are not counted", "policy/bound.py", "(promoted_before // slots + 1)", "1"),
+    Fault("promoted calls in front are not counted", "policy/bound.py", "call.promoted_behind // self._slots + 1", "1"),
     Fault(
         "the worst ratio looks at one level",
         "policy/view.py",

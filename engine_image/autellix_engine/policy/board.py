@@ -22,6 +22,8 @@ class Board:
         self.watch: Final = watch
         self.promoted_waiting = 0
         """Promoted calls in the queue."""
+        self.unyielding = 0
+        """Running calls that never give way."""
         self._policy = policy
         self._last_order = 0
 
@@ -51,10 +53,12 @@ class Board:
             self.dequeue(call)
         call.state = CallState.RUNNING
         self.running.add(call)
+        self.unyielding += not call.gives_way
 
     def stop(self, call: Call) -> None:
         """A running call loses its slot; the caller puts it into the queue."""
         self.running.remove(call)
+        self.unyielding -= not call.gives_way
         call.state = CallState.WAITING
 
     def move(self, call: Call, level: int, order: int, *, promoted: bool) -> None:
@@ -77,6 +81,7 @@ class Board:
             self.dequeue(call)
         elif call.state is CallState.RUNNING:
             self.running.remove(call)
+            self.unyielding -= not call.gives_way
 
     def check_integrity(self) -> None:
         """Raises AssertionError if the state contradicts itself. Looks at everything: for tests."""
@@ -87,6 +92,7 @@ class Board:
             running = call.state is CallState.RUNNING
             states["running"] += running
             states["queued"] += call.queued
+            states["unyielding"] += running and not call.gives_way
             states["promoted"] += call.queued and call.promoted
             assert (call in self.running) == running
             assert (call in self.waiting) == call.queued
@@ -99,5 +105,5 @@ class Board:
             assert 0 <= call.wait <= call.total_wait
             assert 0 <= call.service <= call.total_service
         assert (len(self.running), len(self.waiting)) == (states["running"], states["queued"])
-        assert self.promoted_waiting == states["promoted"]
+        assert (self.promoted_waiting, self.unyielding) == (states["promoted"], states["unyielding"])
         assert len(self.watch) <= len(self.waiting)

@@ -9,13 +9,34 @@ a turn, which is the best level's quantum or their minimum run, and then give wa
 """
 
 import math
-from collections.abc import Iterable
 from typing import Final
 
 from autellix_engine.policy.calls import Call
 
-#: How long the longest step is remembered at least, in milliseconds of executor time; at most twice as long.
+#: How long the longest step and turn are remembered at least, in milliseconds of executor time; at most twice as long.
 WINDOW_MS: Final = 60_000.0
+
+
+class RecentMaximum:
+    """The largest value of late: one slow step at the start must not hide all that comes after it."""
+
+    def __init__(self) -> None:
+        self._now = self._before = self._age = 0.0
+
+    def observe(self, value: float) -> None:
+        """A value of this moment."""
+        if value > self._now:
+            self._now = value
+
+    def pass_time(self, ms: float) -> None:
+        """So much time has passed."""
+        self._age += ms
+        if self._age >= WINDOW_MS:
+            self._age, self._before, self._now = 0.0, self._now, 0.0
+
+    @property
+    def value(self) -> float:
+        return max(self._now, self._before)
 
 
 class BoundWatch:
@@ -24,40 +45,33 @@ class BoundWatch:
     def __init__(self, *, steps_per_decision: int, max_preemptions_per_step: int) -> None:
         self._steps_per_decision = steps_per_decision
         self._max_preemptions = max_preemptions_per_step
-        self._longest = self._longest_before = self._elapsed = 0.0
+        self._step = RecentMaximum()
+        self._turn = RecentMaximum()
         self._slots = 1
 
     def step(self, ms: float) -> None:
-        """A step took this long. The longest of late counts: one slow step at the start must not hide all after it."""
-        self._elapsed += ms
-        if self._elapsed >= WINDOW_MS:
-            self._elapsed, self._longest_before, self._longest = 0.0, self._longest, 0.0
-        if ms > self._longest:
-            self._longest = ms
+        """A step took this long."""
+        for each in (self._step, self._turn):
+            each.pass_time(ms)
+        self._step.observe(ms)
+
+    def turn(self, call: Call) -> None:
+        """A call gets a slot. Turns are the same for all, unless levels change."""
+        self._turn.observe(max(call.quanta[0], call.min_run))
 
     def slots(self, count: int) -> None:
-        """There are so many slots."""
-        self._slots = count
+        """There are so many slots whose holders may give way."""
+        self._slots = max(1, count)
 
-    def limit_ms(self, *, promoted_before: int, slots: int, turn_ms: float) -> float:
-        """How long a promoted call waits at most if it is ready and fits into memory."""
-        step = max(self._longest, self._longest_before)
-        decision = self._steps_per_decision * step
-        handover = math.ceil(slots / self._max_preemptions) * decision
-        return decision + (promoted_before // slots + 1) * (turn_ms + step + handover)
-
-    def is_broken(self, call: Call, now: float, running: Iterable[Call]) -> bool:
+    def is_broken(self, call: Call, now: float) -> bool:
         """Whether a promoted call, which now gets its slot or ends without, has waited for too long.
 
         Nobody gives way where preemption is switched off, so there is no bound.
         """
         if call.promoted_at is None or self._max_preemptions == 0:
             return False
-        others = list(running)
-        holders = [other for other in others if other.gives_way]
-        limit = self.limit_ms(
-            promoted_before=call.promoted_behind,
-            slots=max(1, self._slots - (len(others) - len(holders))),
-            turn_ms=max(max(other.quanta[0], other.min_run) for other in (call, *holders)),
-        )
+        decision = self._steps_per_decision * self._step.value
+        handover = math.ceil(self._slots / self._max_preemptions) * decision
+        turns = call.promoted_behind // self._slots + 1
+        limit = decision + turns * (self._turn.value + self._step.value + handover)
         return now - call.promoted_at > limit

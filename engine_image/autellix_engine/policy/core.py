@@ -194,7 +194,7 @@ class Core(CoreView):
 
         Promotes starving calls, forgets idle programs, and changes nothing else.
         """
-        self._bound.slots(len(self._board.running) + free_slots)
+        self._bound.slots(len(self._board.running) + free_slots - self._board.unyielding)
         self._promote_starving(now)
         self._programs.expire(now)
         return fill_batch(
@@ -212,6 +212,7 @@ class Core(CoreView):
         call = self._board.calls[key]
         self._settle_wait(call, now)
         self._leave_promotion(call, now)
+        self._bound.turn(call)
         self._board.run(call)
         call.ready, call.waiting_since, call.turn_mark = True, None, call.total_service
 
@@ -269,7 +270,7 @@ class Core(CoreView):
     def _leave_promotion(self, call: Call, now: float) -> None:
         """A call gets a slot or ends: if it was promoted for that, was the bound on its wait kept?"""
         if call.promoted_at is not None:
-            self.counts["bound_breaches"] += self._bound.is_broken(call, now, self._board.running)
+            self.counts["bound_breaches"] += self._bound.is_broken(call, now)
             call.promoted_at = None
 
     def _program_finished(self, program: Program) -> None:

@@ -302,6 +302,31 @@ def test_a_promoted_call_that_waits_longer_than_its_bound_is_counted(waited: flo
     assert core.counts["bound_breaches"] == breaches, "a wait without a promotion has no such bound"
 
 
+def test_the_bound_counts_the_longest_turn_of_a_holder_and_no_slot_that_nobody_gives_up() -> None:
+    core = Core(
+        SchedulingSettings.parse({"starvation_ratio": 2, "starvation_floor_ms": 5, "max_preemptions_per_step": 1})
+    )
+    core.arrive("session", now=0, program="s", gives_way=False)
+    core.start("session", 0)
+    arrive_running(core, "early")  # its turn is a second, as long as the best level was then
+    core.charge(["early"], 1)
+    for i in range(200):
+        arrive_running(core, f"{i}", now=0)
+        core.charge([f"{i}"], 1)
+        core.end(f"{i}", 0)
+        core.end_program(f"{i}")
+    call = core.arrive("a", now=0, program="a", service_ms=15)
+    assert call.quanta[0] < 500
+    core.plan(30, free_slots=0)
+    core.preempt("early", 30)
+    core.start("a", 30 + 3 + 1_000)  # a decision, the last step of the turn, one handover
+    assert core.counts["bound_breaches"] == 0
+    core.preempt("a", 2_000)
+    core.start("early", 2_000)
+    core.plan(1e6, free_slots=0)
+    assert call.promotions == 1, "a promoted call that was preempted is first already"
+
+
 def test_the_worst_ratio_is_that_of_the_call_that_starves_most() -> None:
     core = make()
     assert core.worst_ratio(0) == 0
