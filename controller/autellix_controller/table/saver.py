@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -41,6 +41,7 @@ class Saver:
         self._backoff = Backoff(timings.linger, timings.retry, rng)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-table")
         self._dirty: dict[str, None] = {}
+        self._writing: dict[str, None] = {}
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
@@ -51,7 +52,7 @@ class Saver:
     @property
     def pending(self) -> int:
         """Programs with something to write."""
-        return len(self._dirty)
+        return len(self._dirty.keys() | self._writing.keys())
 
     def note(self, program: str) -> None:
         """The program changed."""
@@ -81,16 +82,20 @@ class Saver:
                 self._work.clear()
                 self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
-                taken, self._dirty = self._dirty, {}
-                pause = self._linger_seconds if await self._round(taken) else self._backoff.pause()
+                self._writing, self._dirty = self._dirty, {}
+                written = await self._round(list(self._writing))
+                if not written:
+                    self._dirty.update(self._writing)
+                    self._work.set()
+                self._writing = {}
+                pause = self._linger_seconds if written else self._backoff.pause()
                 _resolve(waiting, self.detail)
         finally:
             self._stopped = True
             _resolve([*waiting, *self._waiting], "the process table is closed")
 
-    async def _round(self, taken: Mapping[str, None]) -> bool:
-        """Whether all of it was written; what was not is dirty again."""
-        programs = list(taken)
+    async def _round(self, programs: Sequence[str]) -> bool:
+        """Whether all of them could be written; if not, ``detail`` says why."""
         loop = asyncio.get_running_loop()
         try:
             for start in range(0, len(programs), _BATCH):
@@ -100,8 +105,6 @@ class Saver:
             if not self.detail:
                 _log.warning("the process table cannot be written: %s", error)
             self.detail = f"{type(error).__name__}: {error}"
-            self._dirty.update(taken)
-            self._work.set()
             return False
         self.detail = ""
         self._backoff.reset()

@@ -154,6 +154,7 @@ class SqliteTable:
         )
 
     async def _saved(self) -> None:
-        # What cannot be written now is written later; the saver has logged it.
-        with contextlib.suppress(TableUnavailable):
-            await self._saver.saved()
+        # What cannot be written now is written later, and nobody waits for it; the saver has logged it.
+        if not self._saver.detail:
+            with contextlib.suppress(TableUnavailable):
+                await self._saver.saved()
