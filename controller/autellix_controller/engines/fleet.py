@@ -40,6 +40,9 @@ class _Sink:
     def gap(self, gap: Gap) -> None:
         self._fleet.records_lost += max(0, gap.last - gap.first + 1)
 
+    def cut(self) -> None:
+        self._fleet.hurry(self._engine)
+
 
 class Fleet:
     """The engines of this controller. All of it runs on one event loop."""
@@ -140,7 +143,12 @@ class Fleet:
     def saw(self, engine: Engine, seen: Seen, trouble: str = "") -> None:
         """Takes in what a call met, and hurries the next probe if the engine left rotation by it."""
         engine.saw(seen, trouble)
-        if not engine.health.well and engine.name in self._wake:
+        if not engine.health.well:
+            self.hurry(engine)
+
+    def hurry(self, engine: Engine) -> None:
+        """Probes an engine soon: there is a reason to doubt that it is well."""
+        if engine.name in self._wake:
             self._wake[engine.name].set()
 
     def __iter__(self) -> Iterator[Engine]:

@@ -48,6 +48,9 @@ class Sink(Protocol):
     def gap(self, gap: Gap) -> None:
         """Records were lost."""
 
+    def cut(self) -> None:
+        """A stream that had begun has ended: the engine may be gone."""
+
 
 class Follower:
     """Follows the stream of one engine for ever."""
@@ -56,6 +59,7 @@ class Follower:
         self._engine, self._source, self._sink, self._backoff = engine, source, sink, backoff
         self._incarnation = ""
         self._seq = 0
+        self._begun = False
 
     @property
     def cursor(self) -> str | None:
@@ -77,6 +81,9 @@ class Follower:
                 continue
             except StreamBroken as error:
                 reason = str(error)
+            if self._begun:
+                self._begun = False
+                self._sink.cut()
             log.info("record stream cut, reconnecting", extra=fields(engine=self._engine, reason=reason))
             await asyncio.sleep(self._backoff.pause())
 
@@ -97,6 +104,7 @@ class Follower:
     def _take(self, message: records.Message) -> None:
         match message:
             case Hello():
+                self._begun = True
                 if message.incarnation != self._incarnation:
                     self._incarnation, self._seq = message.incarnation, 0
             case CallRecord():

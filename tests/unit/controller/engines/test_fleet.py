@@ -31,12 +31,14 @@ class Discovery:
 
 
 @asynccontextmanager
-async def running_fleet(key: str | None = None) -> AsyncIterator[tuple[Fleet, Discovery, MemoryTable]]:
+async def running_fleet(
+    key: str | None = None, *, probe_seconds: float = 0.1
+) -> AsyncIterator[tuple[Fleet, Discovery, MemoryTable]]:
     table = MemoryTable(replica="me", session_timeout_seconds=60)
     discovery = Discovery()
     async with new_session() as session:
         fleet = Fleet(
-            discovery, Accounting(table, "me"), lambda url: EngineClient(session, url, key), probe_seconds=0.1
+            discovery, Accounting(table, "me"), lambda url: EngineClient(session, url, key), probe_seconds=probe_seconds
         )
         await fleet.start()
         await eventually(lambda: hasattr(discovery, "publish"), "discovery runs")
@@ -113,6 +115,14 @@ async def test_ended_programs_are_told_to_engines_that_keep_them() -> None:
         await eventually(lambda: fleet.known, "all were probed")
         await fleet.end_program("p.1/x")
         assert (a.ended_programs, b.ended_programs) == (["p.1/x"], [])
+
+
+async def test_an_engine_that_dies_is_missed_within_a_second_though_nobody_calls_it() -> None:
+    async with fake_engine() as engine, running_fleet(probe_seconds=60) as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known and engine.cursors != [], "it is followed")
+        await engine.stop()
+        await eventually(lambda: fleet.views("tiny", 0.0) == (), "it is out of rotation", seconds=1.0)
 
 
 async def test_a_wrong_engine_key_is_named_as_the_trouble() -> None:

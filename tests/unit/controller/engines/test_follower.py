@@ -38,6 +38,9 @@ class Sink:
     def gap(self, gap: Gap) -> None:
         self.seen.append(gap.reason)
 
+    def cut(self) -> None:
+        self.seen.append("cut")
+
 
 def follower(source: Source, sink: Sink) -> Follower:
     return Follower("e", source, sink, Backoff(0, 0))
@@ -74,3 +77,10 @@ async def test_load_reports_pass() -> None:
 async def test_what_is_not_in_the_contract_breaks_the_stream(lines: list[Message | bytes]) -> None:
     with pytest.raises(StreamBroken):
         await follower(Source(lines), Sink()).read_once()
+
+
+async def test_the_end_of_a_stream_is_told_and_a_stream_that_never_began_is_not() -> None:
+    source, sink = Source([hello(), call_record(1)], [], [call_record(2)]), Sink()
+    with pytest.raises(IndexError):  # the source has no more connections
+        await follower(source, sink).run()
+    assert sink.seen == [1, "cut"]
