@@ -22,8 +22,8 @@ from autellix_controller.table.channel import Member, Members
 from autellix_controller.table.contact import Contact
 from autellix_controller.table.timings import Timings
 
-#: Keys in one transaction; etcd's default bound is 128 operations.
-MAX_SWAPS: Final = 128
+#: Keys in one transaction. The default bound of etcd is 128 operations, and a nested one counts for each that it is in.
+MAX_SWAPS: Final = 127
 _PAGE_KEYS: Final = 1000
 
 _T = TypeVar("_T")

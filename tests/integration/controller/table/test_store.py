@@ -34,16 +34,17 @@ async def test_as_many_swaps_as_allowed_are_one_transaction(store: EtcdStore) ->
 
 
 async def test_a_swap_that_lost_holds_up_no_other_and_says_what_stood_in_its_way(store: EtcdStore) -> None:
-    first, _ = await store.swap(swaps(b"/store/lost/", 4))
+    first, _ = await store.swap(swaps(b"/store/lost/", MAX_SWAPS - 1))
     (moved,) = swaps(b"/store/lost/", 1, expected=first, data=b"theirs")
     theirs, _ = await store.swap([moved])
     gone = Swap(b"/store/lost/never", first, b"ours", lease=0)
-    revision, outcomes = await store.swap([*swaps(b"/store/lost/", 4, expected=first, data=b"ours"), gone])
-    assert [outcome.done for outcome in outcomes] == [False, True, True, True, False]
+    rest = swaps(b"/store/lost/", MAX_SWAPS - 1, expected=first, data=b"ours")
+    revision, outcomes = await store.swap([*rest, gone])
+    assert [outcome.done for outcome in outcomes] == [False, *[True] * (MAX_SWAPS - 2), False]
     assert outcomes[0].current is not None
     assert (outcomes[0].current.data, outcomes[0].current.revision) == (b"theirs", theirs)
-    assert outcomes[4].current is None
-    for number in (1, 2, 3):
+    assert outcomes[-1].current is None
+    for number in (1, MAX_SWAPS - 2):
         _, value = await store.read(b"/store/lost/%03d" % number)
         assert value is not None
         assert (value.data, value.revision) == (b"ours", revision)
