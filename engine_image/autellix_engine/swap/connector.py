@@ -4,6 +4,7 @@ The base classes track requests, jobs and fences; docs/swapping.md says which of
 contract test holds them.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.kv_offload.factory import OffloadingSpecFactory
@@ -29,6 +31,9 @@ from vllm.v1.request import Request
 from autellix_engine.swap import metrics
 from autellix_engine.swap.interface import CallTraffic, Fits
 from autellix_engine.swap.manager import Expected, SwapManager
+from autellix_engine.swap.prefetch import Prefetcher
+from autellix_engine.swap.settings import InvalidSwapSettings
+from autellix_engine.swap.spec import SwapSpec
 from autellix_engine.swap.tier.price import Prices
 from autellix_engine.swap.weighing import Weighing, observe_step
 from autellix_engine.swap.worker import SwapWorker
@@ -77,7 +82,7 @@ class SwapConnectorWorker(OffloadingConnectorWorker):  # type: ignore[misc]
         for result in worker.get_finished():
             targets = self._targets.pop(result.job_id, [])
             request_id = self._load_jobs.pop(result.job_id, None)
-            if request_id is not None:
+            if request_id:
                 loaded.add(request_id)
             report.mark_completed(result.job_id)
             if result.success:
@@ -115,6 +120,13 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
         self._host_tokens: dict[str, int] = {}  # prompt tokens from the host, by request
         self.prices = Prices(self.manager.block_bytes / self._tokens_per_block)
         self._weighs = self.manager.weighs_preemptions
+        self._prefetcher: Prefetcher | None = None
+        self._prefetches: dict[int, int] = {}  # by job: devices that have not reported its end
+        self._failed_prefetches: set[int] = set()
+
+    def bind_prefetcher(self, prefetcher: Prefetcher) -> None:
+        """From now on contexts are brought back ahead of calls."""
+        self._prefetcher = prefetcher
 
     # ---- what our scheduler says
 
@@ -175,8 +187,17 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
         for request_id, block in self.manager.put_off.items():
             self._ask_again(request_id, block)
         self.manager.put_off.clear()
+        nothing_waits = not self._lost and not meta.load_jobs
+        if self._prefetcher is not None and nothing_waits and (job := self._prefetcher.begin()) is not None:
+            job_id = self._generate_job_id()
+            self._prefetches[job_id] = self.config.num_workers
+            meta.load_jobs[job_id] = job
         self._loading = 0
         return meta
+
+    def has_pending_push_work(self) -> bool:
+        """See the base."""
+        return bool(self._prefetches) or bool(super().has_pending_push_work())
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         """See the base. It knows no failures: what failed is told to the manager before it hears of the end."""
@@ -184,6 +205,7 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
         if isinstance(meta, SwapWorkerMetadata):
             for job_id in meta.failed_jobs & self._jobs.keys():
                 self.manager.note_failure(self._jobs[job_id].keys)
+            self._end_prefetches(meta)
             for labels, count in meta.paths.items():
                 self.manager.reporter.add(metrics.TRANSFERS, count, *labels)
             if loads := meta.transfer_stats.load.bytes:
@@ -197,6 +219,17 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
         self._host_tokens.pop(request.request_id, None)
         result: tuple[bool, dict[str, Any] | None] = super().request_finished(request)
         return result
+
+    def _end_prefetches(self, meta: SwapWorkerMetadata) -> None:
+        """Takes the ends of jobs without a request out of the report: the base does not know them."""
+        for job_id in self._prefetches.keys() & meta.completed_jobs.keys():
+            self._prefetches[job_id] -= meta.completed_jobs.pop(job_id)
+            if job_id in meta.failed_jobs:
+                self._failed_prefetches.add(job_id)
+            if self._prefetches[job_id] == 0 and self._prefetcher is not None:
+                del self._prefetches[job_id]
+                self._prefetcher.end(ok=job_id not in self._failed_prefetches)
+                self._failed_prefetches.discard(job_id)
 
     def _kept_tokens(self, request: Request) -> int:
         call = self.manager.call(self._req_status[request.request_id].req_context)
@@ -236,13 +269,31 @@ class SwapConnector(OffloadingConnector):  # type: ignore[misc]
         KVConnectorBase_V1.__init__(self, vllm_config, role, kv_cache_config)
         config = build_offloading_config(vllm_config, kv_cache_config)
         self._canonical_layout = config.canonical_layout
-        spec = OffloadingSpecFactory.create_spec(config)
+        spec: SwapSpec = OffloadingSpecFactory.create_spec(config)
+        self._settings = spec.settings
         self.connector_scheduler: SwapConnectorScheduler | None = None
         self.connector_worker: SwapConnectorWorker | None = None
         if role is KVConnectorRole.SCHEDULER:
             self.connector_scheduler = SwapConnectorScheduler(spec, vllm_config, kv_cache_config)
         else:
             self.connector_worker = SwapConnectorWorker(spec, vllm_config, kv_cache_config)
+
+    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
+        """See the base. Contexts can be brought back ahead of calls only into vLLM's prefix cache."""
+        seconds = self._settings.prefetch_seconds
+        if not seconds:
+            return
+        if not gpu_block_pool.enable_caching:
+            raise InvalidSwapSettings("swap.prefetch_seconds: needs vLLM's prefix cache, which is off; set it to 0")
+        self.host_tier.bind_prefetcher(
+            Prefetcher(
+                self.host_tier.manager,
+                gpu_block_pool,
+                seconds=seconds,
+                share_percent=self._settings.prefetch_share_percent,
+                clock=time.monotonic,
+            )
+        )
 
     @property
     def host_tier(self) -> SwapConnectorScheduler:

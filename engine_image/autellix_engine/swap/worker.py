@@ -19,6 +19,7 @@ from vllm.v1.kv_offload.base import GPULoadStoreSpec, LoadStoreSpec, OffloadingW
 
 from autellix_engine.swap.devices import OpenEngine
 from autellix_kernels.errors import SwapError
+from autellix_kernels.plan import Path
 from autellix_kernels.transfers import Transfer
 
 logger: Final = logging.getLogger("vllm.autellix.swap")
@@ -42,6 +43,10 @@ class SwapWorker(OffloadingWorker):  # type: ignore[misc]
         self._failed: list[int] = []
         self._said = ""
         self._paths: Counter[tuple[str, str]] = Counter()
+        self._path_names = {
+            Path.BATCH: "batch",
+            Path.GATHER: "gather" if opened.engine.stats().mover == "nvrtc" else "gather_by_torch",
+        }
 
     def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
         """See `OffloadingWorker`."""
@@ -66,7 +71,7 @@ class SwapWorker(OffloadingWorker):  # type: ignore[misc]
         for done in ended:
             job, transfer = self._jobs.pop(done.transfer.number)
             del self._transfer_of[job]
-            self._paths[transfer.direction.value, transfer.path.value] += 1
+            self._paths[transfer.direction.value, self._path_names[transfer.path]] += 1
             results.append(TransferResult(job, True, transfer.size, done.seconds))
         return results
 

@@ -12,12 +12,15 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import Offlo
 from vllm.v1.kv_offload.base import TransferResult
 
 from autellix_engine.swap.metrics import CONTEXT, RESUMED
-from autellix_engine.swap.settings import SwapSettings
+from autellix_engine.swap.prefetch import Prefetcher
+from autellix_engine.swap.settings import InvalidSwapSettings, SwapSettings
 from autellix_engine.swap.tier.programs import Standing
 from autellix_engine.swap.worker import SwapWorker
 from autellix_kernels.errors import DriverError
 from autellix_kernels.plan import Direction
 from autellix_wire.context import ProgramContext
+from autellix_wire.records import CallRecord
+from support.model_free import ManualClock
 from support.swap_engine import SwapEngineBench, prompt
 from support.swap_traffic import Storm, visits
 
@@ -283,3 +286,44 @@ def test_a_step_begins_no_more_loads_and_stores_than_its_bytes_allow(engine: Swa
     assert {name: engine.outputs[name] for name in "ab"} == undisturbed
     assert max(stored) == 10
     assert sum(stored) >= 2 * 42, "what was put off comes later"
+
+
+def test_a_context_is_brought_back_before_its_call(engine: SwapEngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = engine.scheduler.kv_cache_manager.block_pool
+    if not pool.enable_caching:
+        connector = engine.scheduler.connector
+        monkeypatch.setattr(connector, "_settings", SwapSettings(size="64Mi", prefetch_seconds=1))
+        with pytest.raises(InvalidSwapSettings, match=r"^swap\.prefetch_seconds: needs vLLM's prefix cache"):
+            connector.bind_gpu_block_pool(pool)
+        return
+    clock = ManualClock()
+    manager = engine.connector.manager
+    monkeypatch.setattr(manager, "_clock", clock)
+    prefetcher = Prefetcher(manager, pool, seconds=1, share_percent=50, clock=clock)
+    monkeypatch.setattr(engine.connector, "_prefetcher", prefetcher)
+
+    def visit(name: str, turn: int, length: int) -> CallRecord:
+        call = f"{name} {turn}"
+        engine.add(call, prompt(name, length), 4, ProgramContext(program=name, call=call))
+        engine.run()
+        engine.settle()
+        return engine.record(call)
+
+    visit("regular", 0, 700)
+    clock.seconds = 10.0
+    visit("regular", 1, 900)  # due at 20 s
+    for i in range(3):
+        visit(f"other {i}", 0, 1_300)  # take all blocks of the GPU
+    key = engine.tier.context(engine.tier.program("regular"))[-1]  # type: ignore[arg-type]
+    assert pool.cached_block_hash_to_block.get_one_block(key) is None
+    clock.seconds = 18.0
+    visit("too early", 0, 40)
+    assert pool.cached_block_hash_to_block.get_one_block(key) is None
+    clock.seconds = 19.5
+    visit("in time", 0, 40)
+    assert pool.cached_block_hash_to_block.get_one_block(key) is not None
+    assert engine.gpu_blocks_in_use == 0, "whoever needs them may take them"
+    clock.seconds = 20.0
+    record = visit("regular", 2, 1_000)
+    assert record.cached_tokens >= 896
+    assert record.host_tokens == 0, "it was on the GPU already"

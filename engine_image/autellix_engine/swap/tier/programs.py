@@ -39,6 +39,8 @@ class Program:
     """Smoothed time from the end of its last call to its next call."""
     due: float = 0.0
     """When its next call is expected; meaningful while it is idle."""
+    brought_back: bool = False
+    """Whether its context was brought back to the device since it became idle, or that was tried."""
     trail: bytes = b""
     """Digests of all blocks of the call that ended last, kept or not: its known context."""
 

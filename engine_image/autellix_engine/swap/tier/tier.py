@@ -117,6 +117,22 @@ class HostTier:
         """Blocks at the beginning of ``keys`` that the program's last call had too."""
         return common_blocks(call.program.trail, digests(keys))
 
+    def due(self, since: float, until: float) -> list[Program]:
+        """Idle programs whose next call is expected in that time, the first due first, without those whose context was
+        brought back already, and those that have no gap of their own yet."""
+        return [each for each in self._shelf.due(since, until) if not each.brought_back and each.gap is not None]
+
+    def context(self, program: Program) -> list[Key]:
+        """Blocks that the program keeps and that can be loaded, parents before children, up to the first that
+        cannot."""
+        keys: list[Key] = []
+        for slot in program.blocks:
+            key = self._key_of[slot]
+            if key is None or self._written[slot]:
+                break
+            keys.append(key)
+        return keys
+
     # ---- programs and calls
 
     def arrive(self, call_id: str, program_id: str, now: float, *, level: int = 0, transient: bool = False) -> Call:
@@ -155,7 +171,7 @@ class HostTier:
         if program.ended:
             self._forget(program)
             return
-        program.idle_since = now
+        program.idle_since, program.brought_back = now, False
         program.due = now + (program.gap if program.gap is not None else self._gap or 0.0)
         self._settle(program)
 

@@ -285,3 +285,26 @@ def test_everything_can_be_dropped_while_transfers_run() -> None:
     tier.check_integrity()
     assert (tier.free, tier.in_transfer) == (8, 0)
     assert store(tier, call, context("p", 4), 1.0) == 4
+
+
+def test_programs_that_are_due_are_brought_back_once_and_parents_first() -> None:
+    tier = HostTier(20)
+    for now in (0.0, 10.0):
+        visit(tier, "regular", 4, now, now + 1)  # due at 20
+    visit(tier, "new", 4, 11.0, 12.0)
+    assert tier.due(0.0, 19.0) == []
+    (program,) = tier.due(15.0, 25.0)
+    assert program.id == "regular"
+    assert tier.context(program) == context("regular", 4)
+    program.brought_back = True
+    assert tier.due(15.0, 25.0) == []
+    visit(tier, "regular", 5, 20.0, 21.0)
+    assert [each.id for each in tier.due(25.0, 35.0)] == ["regular"]
+
+
+def test_a_context_ends_before_a_block_that_cannot_be_loaded() -> None:
+    tier = HostTier(20)
+    call = tier.arrive("c", "p", 0.0)
+    store(tier, call, context("p", 3), 0.0)
+    tier.plan_store(call, 3, context("p", 2, 3), 0.0, PLENTY)
+    assert tier.context(call.program) == context("p", 3)
