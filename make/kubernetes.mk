@@ -28,3 +28,7 @@ kubernetes-down: python ## end it and remove all it left
 
 kubernetes-shell: python ## a shell in its network: kubectl and helm work, names of Services resolve
 	@$(ONENODE) shell $(if $(LAB),--lab $(LAB))
+
+.PHONY: soak-operator
+soak-operator: venv ## an idle operator for ten minutes: it writes nothing and does not grow
+	AUTELLIX_IDLE_SECONDS=600 $(PYTEST) tests/integration/operator/test_process.py -k idle --timeout 900 $(ARGS)

@@ -8,13 +8,16 @@ from autellix_operator.api.names import (
     COMPONENT_LABEL,
     Cluster,
     Component,
+    Key,
 )
 from autellix_operator.api.spec import KIND
+from autellix_operator.applied import AppliedBefore
 from autellix_operator.kube.applier import (
     DEPLOYMENT,
     OBSERVED,
     OPTIONAL,
     OWNED,
+    PERMANENT,
     STATEFUL_SET,
     Applier,
     NotFound,
@@ -39,23 +42,35 @@ class Leftover(Exception):
 class Children:
     """The children of a cluster as they were when they were read, and the ways to change them."""
 
-    def __init__(self, applier: Applier, cluster: Cluster, found: dict[Resource, dict[str, Object]]) -> None:
+    def __init__(
+        self,
+        applier: Applier,
+        cluster: Cluster,
+        found: dict[Resource, dict[str, Object]],
+        before: AppliedBefore,
+    ) -> None:
         self._applier = applier
         self._cluster = cluster
         self._found = found
+        self._before = before
+        self._key = Key(cluster.namespace, cluster.name)
 
     @classmethod
-    async def read(cls, applier: Applier, cluster: Cluster) -> "Children":
+    async def read(cls, applier: Applier, cluster: Cluster, before: AppliedBefore) -> "Children":
         """Reads them by their labels."""
         labels = cluster.selector_of_all()
         resources = [*OWNED, *OBSERVED]
         resources += [each for each in OPTIONAL if await applier.serves(each)]
         lists = await asyncio.gather(*(applier.list(each, cluster.namespace, labels) for each in resources))
-        found = {
-            resource: {item["metadata"]["name"]: item for item in items}
+        found: dict[Resource, dict[str, Object]] = {
+            # The items of a list do not say what they are.
+            resource: {
+                item["metadata"]["name"]: {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+                for item in items
+            }
             for resource, items in zip(resources, lists, strict=True)
         }
-        return cls(applier, cluster, found)
+        return cls(applier, cluster, found, before)
 
     def all(self, resource: Resource) -> list[Object]:
         """The objects of one kind that carry our labels."""
@@ -86,16 +101,31 @@ class Children:
             raise Leftover(name)
         raise ForeignObject(resource.kind, name)
 
+    async def make_anew(self, live: Object | None, manifest: dict[str, Any]) -> Object:
+        """Makes an object in the place of ``live``, with content that is never applied. Raises ApiError."""
+        resource, name = _RESOURCES[manifest["kind"]], manifest["metadata"]["name"]
+        if live is not None:
+            await self._applier.delete(resource, self._cluster.namespace, name, live["metadata"]["uid"])
+        made = await self._applier.create(resource, manifest)
+        self._found[resource][name] = made
+        return made
+
     async def apply(self, manifest: dict[str, Any]) -> Object:
         """Applies an object; gives it as it is then. Raises ForeignObject, Leftover or ApiError."""
         resource = _RESOURCES[manifest["kind"]]
-        await self.find(resource, manifest["metadata"]["name"])
-        return await self._applier.apply(resource, manifest)
+        live = await self.find(resource, manifest["metadata"]["name"])
+        if live is not None and self._before.is_current(self._key, live, manifest):
+            return live
+        applied = await self._applier.apply(resource, manifest)
+        self._before.remember(self._key, applied, manifest)
+        return applied
 
     async def remove_all_but(self, desired: Iterable[Object]) -> None:
         """Removes our objects that are not desired (any more)."""
         wanted = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in desired}
         for resource in _RESOURCES.values():
+            if resource in PERMANENT:
+                continue
             for name, live in self._found.get(resource, {}).items():
                 metadata = live["metadata"]
                 ours = _controller(live).get("uid") == self._cluster.uid

@@ -9,7 +9,7 @@ removes all, with or without a running operator.
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -18,13 +18,15 @@ from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.conditions import Reason
 from autellix_operator.api.names import COMPONENT_LABEL, ENGINE_KEY, PAUSED_ANNOTATION, Cluster, Component, Key
 from autellix_operator.api.spec import GROUP, KIND, VERSION, Spec, parse_spec
+from autellix_operator.applied import AppliedBefore
 from autellix_operator.children import Children, ForeignObject, Leftover
 from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.objects import Images, desired_objects
 from autellix_operator.desired.secrets import (
+    certificate_digest,
+    contents_digest,
     engine_key_metadata,
     engine_key_secret,
-    environment_digest,
     has_key,
     key_digest,
 )
@@ -49,6 +51,7 @@ from autellix_operator.kube.applier import (
 )
 from autellix_operator.references import look_up, references
 from autellix_operator.status import Observed, invalid_status, own_fields, paused, status_of
+from autellix_operator.tls.table import ensure_table_secrets
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ class Applied:
 
 
 class Reconciler:
-    """Reconciles clusters. Keeps no state between two reconciles.
+    """Reconciles clusters. Keeps nothing between two reconciles but what saves it work.
 
     ``now`` gives the time, ``new_engine_key`` a long random key in printable characters; ``operator_namespace`` is
     where the operator runs, empty outside of Kubernetes. ``refresh_figures`` is called before engines are taken away,
@@ -104,12 +107,14 @@ class Reconciler:
         self._new_engine_key = new_engine_key
         self._operator_namespace = operator_namespace
         self._refresh_figures = refresh_figures
+        self._before = AppliedBefore()
 
     async def reconcile(self, key: Key) -> Result:
         """Brings one cluster to what its spec wants. Raises ApiError: then it is to be tried again."""
         try:
             resource = await self._applier.get(AUTELLIX_CLUSTER, key.namespace, key.name)
         except NotFound:
+            self._before.forget(key)
             return Result(exists=False)
         if "deletionTimestamp" in resource["metadata"]:
             return Result()
@@ -125,14 +130,14 @@ class Reconciler:
     async def _reconcile(self, resource: Object, spec: Spec) -> Result:
         cluster = Cluster.of(resource)
         generation, previous = resource["metadata"]["generation"], resource.get("status", {})
-        children = await Children.read(self._applier, cluster)
+        children = await Children.read(self._applier, cluster, self._before)
         wanted = references(spec)
         referenced = await look_up(self._applier, cluster.namespace, wanted)
         stopped = resource["metadata"].get("annotations", {}).get(PAUSED_ANNOTATION) == "true"
         if stopped:
             applied = Applied(children.workloads())
         else:
-            applied = await self._apply_all(cluster, spec, children, referenced.environment)
+            applied = await self._apply_all(cluster, spec, children, referenced.held)
         observed = Observed(
             applied.workloads,
             children.all(POD),
@@ -150,21 +155,28 @@ class Reconciler:
         )
 
     async def _apply_all(
-        self, cluster: Cluster, spec: Spec, children: Children, environment: Sequence[str]
+        self, cluster: Cluster, spec: Spec, children: Children, held: Mapping[Component, Sequence[str]]
     ) -> "Applied":
         applied = Applied({})
+        etcd = spec.process_table.etcd.managed
         try:
             secret = await self._engine_key(cluster, children)
+            table = await ensure_table_secrets(children, cluster, etcd, self._now()) if etcd else None
         except (ForeignObject, Refused) as error:
-            problem = _diagnosis("Secret", error)
-            applied.problems.update(dict.fromkeys((Component.ENGINE, Component.CONTROLLER), problem))
+            applied.problems.update(dict.fromkeys(Component, _diagnosis("Secret", error)))
             return applied
-        digests = Digests(key_digest(secret), environment_digest(secret, environment))
+        shown = contents_digest(secret, held.get(Component.CONTROLLER, ()))
+        digests = Digests(
+            key_digest(secret),
+            contents_digest(secret, held.get(Component.ENGINE, ())),
+            certificate_digest(table.authority) if table else "",
+            certificate_digest(table.client) if table else shown,
+        )
         await self._prepare_scale_down(cluster, spec, children)
         desired = desired_objects(cluster, spec, self._images, digests, self._operator_namespace)
         for manifest in desired:
             await self._apply(children, manifest, applied)
-        await children.remove_all_but([secret, *desired])
+        await children.remove_all_but([secret, *(table.all if table else ()), *desired])
         return applied
 
     async def _prepare_scale_down(self, cluster: Cluster, spec: Spec, children: Children) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from autellix_operator.api.conditions import Reason
 from autellix_operator.api.names import Component
+from autellix_operator.api.process_table import Etcd
 from autellix_operator.api.spec import Spec
 from autellix_operator.diagnosis import Diagnosis
 from autellix_operator.kube.applier import CLAIM, CONFIG_MAP, SECRET, Applier, NotFound, Object, Resource
@@ -26,7 +27,7 @@ class Reference:
     name: str
     key: str | None = None
     """The key in the object that is needed; None: the object as such."""
-    in_environment: bool = False
+    held: bool = False
     """Pods hold its content from their start on: when it changes they have to be made anew."""
 
 
@@ -35,8 +36,8 @@ class Referenced:
     """What became of all references of a spec."""
 
     missing: dict[Component, Diagnosis]
-    environment: tuple[str, ...]
-    """What stands in environments of pods, in the order of the references. Secret."""
+    held: dict[Component, tuple[str, ...]]
+    """What pods of each part hold from their start on, in the order of the references. Secret."""
 
 
 def references(spec: Spec) -> list[Reference]:
@@ -59,13 +60,27 @@ def references(spec: Spec) -> list[Reference]:
     if keys := spec.controller.api_keys_secret_ref:
         field = "spec.controller.apiKeysSecretRef"
         found.append(Reference(Component.CONTROLLER, field, SECRET, keys.name, keys.key))
-    return found
+    return found + _of_table(spec.process_table.etcd)
+
+
+def _of_table(etcd: Etcd) -> list[Reference]:
+    wanted: list[tuple[str, str, str]] = []
+    if etcd.tls and (authority := etcd.tls.ca_secret_ref):
+        wanted.append(("tls.caSecretRef", authority.name, authority.key))
+    if etcd.tls and (certificate := etcd.tls.certificate_secret_ref):
+        wanted += [("tls.certificateSecretRef", certificate.name, key) for key in ("tls.crt", "tls.key")]
+    if password := etcd.password_secret_ref:
+        wanted.append(("passwordSecretRef", password.name, password.key))
+    prefix = "spec.processTable.etcd"
+    return [
+        Reference(Component.CONTROLLER, f"{prefix}.{field}", SECRET, name, key, True) for field, name, key in wanted
+    ]
 
 
 async def look_up(applier: Applier, namespace: str, wanted: Iterable[Reference]) -> Referenced:
     """Reads the objects. Raises ApiError, but not NotFound."""
     missing: dict[Component, Diagnosis] = {}
-    environment = []
+    held: dict[Component, tuple[str, ...]] = {}
     for reference in wanted:
         content, problem = "", None
         try:
@@ -78,9 +93,9 @@ async def look_up(applier: Applier, namespace: str, wanted: Iterable[Reference])
                 problem = f"{reference.field}: {reference.resource.kind} {reference.name} has no key {reference.key}"
         if problem is not None:
             missing.setdefault(reference.component, Diagnosis(_REASONS[reference.resource], problem))
-        if reference.in_environment:
-            environment.append(content)
-    return Referenced(missing, tuple(environment))
+        if reference.held:
+            held[reference.component] = (*held.get(reference.component, ()), content)
+    return Referenced(missing, held)
 
 
 def _content(live: Object, key: str | None) -> str:

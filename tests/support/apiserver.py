@@ -34,6 +34,15 @@ _CONTROLLERS = (
 )
 
 
+# What service accounts ask for, without contents: the rights of the operator are held against it.
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
+
+
 class ApiError(Exception):
     """An answer of the API server that is no success."""
 
@@ -50,6 +59,8 @@ class Client:
     url: str
     ca_file: Path
     token: str
+    audit_log: Path | None = None
+    """What service accounts asked for, one JSON object a line."""
 
     def request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
@@ -71,6 +82,13 @@ class Client:
             except json.JSONDecodeError:
                 raise ApiError(error.code, {"message": text}) from None
         return json.loads(text) if text.startswith("{") else {"text": text}
+
+    def audited(self, namespace: str, service_account: str) -> list[dict[str, Any]]:
+        """What a service account has asked for so far."""
+        assert self.audit_log is not None
+        events = [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+        user = f"system:serviceaccount:{namespace}:{service_account}"
+        return [event for event in events if event["user"]["username"] == user]
 
     def kubeconfig(self, namespace: str = "default") -> dict[str, Any]:
         """A kubeconfig with this client's rights."""
@@ -117,6 +135,7 @@ def api_server(kube: Path, *, controllers: bool = True, emulated: str | None = N
         client_port, peer_port, api_port, manager_port = _free_ports(4)
         (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
         _key_pair(folder / "sa.key", folder / "sa.pub")
+        (folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY))
         etcd_url = f"http://127.0.0.1:{client_port}"
         peer_url = f"http://127.0.0.1:{peer_port}"
         stack.enter_context(
@@ -153,11 +172,13 @@ def api_server(kube: Path, *, controllers: bool = True, emulated: str | None = N
                 f"--service-account-key-file={folder}/sa.pub",
                 f"--service-account-signing-key-file={folder}/sa.key",
                 "--endpoint-reconciler-type=none",
+                f"--audit-policy-file={folder}/audit-policy.yaml",
+                f"--audit-log-path={folder}/audit.log",
                 *([f"--emulated-version=kube={emulated}"] if emulated else []),
             )
         )
         certificate = folder / "certificates" / "apiserver.crt"
-        admin = Client(f"https://127.0.0.1:{api_port}", certificate, token)
+        admin = Client(f"https://127.0.0.1:{api_port}", certificate, token, folder / "audit.log")
         _wait_until_ready(admin, server, folder / "kube-apiserver.log")
         if controllers:
             kubeconfig = folder / "admin.kubeconfig"

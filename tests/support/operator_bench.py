@@ -50,6 +50,12 @@ KINDS = (
     "pods",
     "persistentvolumeclaims",
 )
+#: The kinds of the Prometheus Operator.
+MONITORING = {
+    "servicemonitors": "ServiceMonitor",
+    "podmonitors": "PodMonitor",
+    "prometheusrules": "PrometheusRule",
+}
 _LABEL = "autellix.dev/cluster"
 _IMAGES = ("--engine-image=engine:test", "--controller-image=controller:test", "--etcd-image=etcd:test")
 
@@ -76,6 +82,8 @@ class Bench:
     admin: Client
     namespace: str
     folder: Path
+    pod_address: str = "127.0.0.1"
+    """Where pods that `run_pods` runs are said to be."""
 
     def path(self, plural: str, name: str = "", subresource: str = "") -> str:
         """Path of a collection, an object or a subresource."""
@@ -122,6 +130,20 @@ class Bench:
                 return False
             raise
 
+    def install_monitoring_api(self) -> None:
+        """Installs as much of the Prometheus Operator's API as decides whether it is there."""
+        for plural, kind in MONITORING.items():
+            schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+            names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+            spec = {"group": "monitoring.coreos.com", "scope": "Namespaced", "names": names, "versions": [version]}
+            name = f"{plural}.monitoring.coreos.com"
+            definition: Object = {"metadata": {"name": name}, "spec": spec}
+            definition |= {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=test&force=true"
+            self.admin.request("PATCH", path, definition, "application/apply-patch+yaml")
+        eventually(lambda: all(self.serves(plural) for plural in MONITORING), "the API is served")
+
     def make_cluster(self, name: str = "demo", **spec: Any) -> Object:
         """Makes an AutellixCluster."""
         return self.create("autellixclusters", cluster(name, **spec))
@@ -161,7 +183,7 @@ class Bench:
                 self.admin.request("DELETE", self.path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
                 continue
             conditions = [{"type": type_, "status": "True"} for type_ in ("PodScheduled", "ContainersReady", "Ready")]
-            status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": conditions}
+            status = {"phase": "Running", "podIP": self.pod_address, "conditions": conditions}
             self.patch("pods", pod["metadata"]["name"], {"status": status}, "status")
 
     def with_kubelet(self, cluster: str, question: Callable[[], Answer], what: str, seconds: float = 60) -> Answer:
@@ -215,14 +237,18 @@ class Bench:
         environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
         return environment | {"KUBECONFIG": str(kubeconfig)}
 
+    def rights(self, namespaced: bool = True) -> list[Object]:
+        """The chart's service account, roles and bindings."""
+        values = {"watchNamespaces": [self.namespace] if namespaced else [], "crds": {"enabled": False}}
+        return [
+            each for each in render(binary("helm"), values, namespace=self.namespace) if each["kind"] != "Deployment"
+        ]
+
     def install_rights(self, namespaced: bool = True) -> Client:
         """Installs the chart's service account and rights, and gives a client that has them."""
-        values = {"watchNamespaces": [self.namespace] if namespaced else [], "crds": {"enabled": False}}
         name = ""
-        for manifest in render(binary("helm"), values, namespace=self.namespace):
+        for manifest in self.rights(namespaced):
             kind = manifest["kind"]
-            if kind == "Deployment":
-                continue
             if kind == "ServiceAccount":
                 name = manifest["metadata"]["name"]
             plural = f"{kind.lower()}s"

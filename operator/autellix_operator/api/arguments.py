@@ -26,6 +26,8 @@ RESERVED_ARGUMENTS: Final = (
     "--max-num-seqs",
     "--tensor-parallel-size",
     "-tp",
+    "--pipeline-parallel-size",
+    "-pp",
     "--gpu-memory-utilization",
     "--scheduling",
     "--scheduling-policy",

@@ -4,11 +4,21 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from autellix_operator.api.base import DataKey, DisruptionBudget, Image, ObjectName, PullPolicy, SpecModel
+from autellix_operator.api.base import (
+    DataKey,
+    DisruptionBudget,
+    Image,
+    ObjectName,
+    PullPolicy,
+    SpecModel,
+    Switch,
+    refuse_doubles,
+)
 
 Seconds = Annotated[int, Field(ge=1, le=604_800)]
+HeaderName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9-]+$")]
 Mebibytes = Annotated[int, Field(ge=1, le=2047)]
 
 
@@ -35,6 +45,7 @@ class Routing(SpecModel):
     locality_threshold_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     spill_ratio_percent: Annotated[int, Field(ge=100, le=10_000)] = 150
     spill_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 8
+    spill_tokens: Annotated[int, Field(ge=1, le=1_000_000_000)] = 4096
 
 
 class Service(SpecModel):
@@ -51,6 +62,9 @@ class Limits(SpecModel):
     """What one controller takes."""
 
     max_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    engine_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    queue_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 1024
+    requests_mebibytes: Annotated[int, Field(ge=1, le=1_048_576)] = 256
     request_mebibytes: Mebibytes = 32
     response_mebibytes: Mebibytes = 64
 
@@ -60,6 +74,7 @@ class Deadlines(SpecModel):
 
     body_seconds: Seconds = 60
     connect_seconds: Seconds = 5
+    queue_seconds: Seconds = 30
     first_byte_seconds: Seconds = 600
     idle_seconds: Seconds = 120
     total_seconds: Seconds = 3600
@@ -79,9 +94,18 @@ class Controller(SpecModel):
     image_pull_policy: PullPolicy = "IfNotPresent"
     session_timeout_seconds: Annotated[int, Field(ge=1, le=604_800)] = 3600
     api_keys_secret_ref: ApiKeysSecretRef | None = None
+    session_headers: Annotated[tuple[HeaderName, ...], Field(max_length=16, strict=False)] = ()
+    prefix_cache_isolation: Switch = "Disabled"
+    drain_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
     limits: Limits = Limits()
     deadlines: Deadlines = Deadlines()
     service: Service = Service()
     service_account_name: ObjectName | None = None
     pod_disruption_budget: DisruptionBudget = DisruptionBudget()
     template: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("session_headers")
+    @classmethod
+    def _name_each_once(cls, headers: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_doubles(headers, "sessionHeaders")
+        return headers

@@ -14,6 +14,8 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 CLUSTER_LABEL: Final = f"{GROUP}/cluster"
 #: On the pods that read the engine key: they start anew when it changes.
 KEY_DIGEST_ANNOTATION: Final = f"{GROUP}/engine-key-digest"
+#: On the pods of etcd and of controllers: they start anew when what they show and trust changes.
+TABLE_DIGEST_ANNOTATION: Final = f"{GROUP}/table-credentials-digest"
 #: On the pods of engines: they start anew when a Secret or ConfigMap behind their environment changes.
 ENVIRONMENT_DIGEST_ANNOTATION: Final = f"{GROUP}/environment-digest"
 #: Key of the Secret that holds the engine key.
@@ -69,6 +71,21 @@ class Cluster:
     def engine_key_secret(self) -> str:
         """Name of the Secret with which controllers are let in by engines."""
         return f"{self.name}-engine-key"
+
+    @property
+    def table_authority_secret(self) -> str:
+        """Name of the Secret with the authority that etcd and controllers trust."""
+        return f"{self.child(Component.ETCD)}-ca"
+
+    @property
+    def table_server_secret(self) -> str:
+        """Name of the Secret with the certificate of etcd's members."""
+        return f"{self.child(Component.ETCD)}-server"
+
+    @property
+    def table_client_secret(self) -> str:
+        """Name of the Secret with the certificate that controllers show to etcd."""
+        return f"{self.child(Component.ETCD)}-client"
 
     def selector(self, component: Component) -> dict[str, str]:
         """Labels that select the pods of a component. Never changes: selectors of workloads are immutable."""

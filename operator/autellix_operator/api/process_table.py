@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from autellix_operator.api.base import Image, ObjectName, PullPolicy, Size, SpecModel, size_in_bytes
+from autellix_operator.api.base import DataKey, Image, ObjectName, PullPolicy, Size, SpecModel, size_in_bytes
 
 Endpoint = Annotated[
     str, Field(min_length=3, max_length=260, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?:[1-9][0-9]{0,4}$")
@@ -37,11 +37,52 @@ class ManagedEtcd(SpecModel):
     template: Mapping[str, Any] = Field(default_factory=dict)
 
 
+class CaSecretRef(SpecModel):
+    """A key of a Secret that holds certificates of authorities."""
+
+    name: ObjectName
+    key: DataKey = "ca.crt"
+
+
+class CertificateSecretRef(SpecModel):
+    """A Secret with a certificate and its key, as of the type kubernetes.io/tls."""
+
+    name: ObjectName
+
+
+class PasswordSecretRef(SpecModel):
+    """A key of a Secret that holds a password."""
+
+    name: ObjectName
+    key: DataKey = "password"
+
+
+class Tls(SpecModel):
+    """How an etcd that runs elsewhere is trusted, and what it is shown."""
+
+    ca_secret_ref: CaSecretRef | None = None
+    certificate_secret_ref: CertificateSecretRef | None = None
+
+
 class Etcd(SpecModel):
     """Where the process table is."""
 
     managed: ManagedEtcd | None = None
     endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=9, strict=False)] | None = None
+
+    tls: Tls | None = None
+    user: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    password_secret_ref: PasswordSecretRef | None = None
+
+    @model_validator(mode="after")
+    def _know_users_elsewhere_only(self) -> Self:
+        if (self.user is None) != (self.password_secret_ref is None):
+            raise ValueError("user and passwordSecretRef must be given together")
+        if self.managed is not None and (self.tls or self.user):
+            raise ValueError(
+                "tls, user and passwordSecretRef go with endpoints only: managed has certificates of its own"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:

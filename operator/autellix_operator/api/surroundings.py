@@ -23,6 +23,7 @@ class Monitoring(SpecModel):
     monitors: Switch = "Disabled"
     alerts: Switch = "Disabled"
     labels: Labels = Field(default_factory=dict)
+    trace_endpoint: Annotated[str, Field(min_length=8, max_length=512, pattern=r"^https?://[^\s@]+$")] | None = None
     interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
 
     @property

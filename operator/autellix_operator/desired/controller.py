@@ -3,19 +3,27 @@
 from typing import Any, Final
 
 from autellix_operator.api.controller import Controller
-from autellix_operator.api.names import ENGINE_KEY, KEY_DIGEST_ANNOTATION, Cluster, Component
+from autellix_operator.api.names import (
+    ENGINE_KEY,
+    KEY_DIGEST_ANNOTATION,
+    TABLE_DIGEST_ANNOTATION,
+    Cluster,
+    Component,
+)
 from autellix_operator.api.spec import Spec
-from autellix_operator.desired import pods
+from autellix_operator.desired import pods, table_access
 from autellix_operator.desired.access import controller_account
 from autellix_operator.desired.digests import Digests
-from autellix_operator.desired.etcd import client_addresses
+from autellix_operator.desired.etcd import table_url
 from autellix_operator.desired.template import merge_pod_template
 
 PORT: Final = 8080
 #: Between a pod's removal from the Service and the end of its listening: routers need a moment to notice.
 _LEAVE_SECONDS: Final = 5
-#: Streams that run when a controller stops get this long to end.
-_GRACE_SECONDS: Final = 120
+#: After that it still accepts what comes, for routers that notice late.
+_NOTICE_SECONDS: Final = 3
+#: For its last writes to the table.
+_END_SECONDS: Final = 10
 _KEYS_FOLDER: Final = "/etc/autellix/api-keys"
 
 
@@ -29,6 +37,7 @@ def controller_deployment(cluster: Cluster, spec: Spec, image: str, digests: Dig
             "labels": cluster.labels(Component.CONTROLLER),
             "annotations": {
                 KEY_DIGEST_ANNOTATION: digests.engine_key,
+                **({TABLE_DIGEST_ANNOTATION: digests.table_client} if digests.table_client else {}),
                 "kubectl.kubernetes.io/default-container": "controller",
             },
         },
@@ -37,21 +46,13 @@ def controller_deployment(cluster: Cluster, spec: Spec, image: str, digests: Dig
             "serviceAccountName": controller_account(cluster, spec),
             # The only pods with a token: controllers find engines by watching EndpointSlices.
             "automountServiceAccountToken": True,
-            "terminationGracePeriodSeconds": _LEAVE_SECONDS + _GRACE_SECONDS,
+            "terminationGracePeriodSeconds": _LEAVE_SECONDS + _NOTICE_SECONDS + controller.drain_seconds + _END_SECONDS,
             "topologySpreadConstraints": pods.spread(selector),
             "containers": [_container(cluster, spec, image)],
             "volumes": [
                 {"name": "tmp", "emptyDir": {}},
-                *(
-                    [
-                        {
-                            "name": "api-keys",
-                            "secret": {"secretName": keys.name, "items": [{"key": keys.key, "path": "keys"}]},
-                        }
-                    ]
-                    if keys
-                    else []
-                ),
+                *([{"name": "api-keys", "secret": pods.secret_source(keys.name, {keys.key: "keys"})}] if keys else []),
+                *table_access.volumes(cluster, spec.process_table.etcd),
             ],
         },
     }
@@ -111,6 +112,7 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},
             *([{"name": "api-keys", "mountPath": _KEYS_FOLDER, "readOnly": True}] if keys else []),
+            *table_access.mounts(cluster, spec.process_table.etcd),
         ],
     }
 
@@ -124,7 +126,8 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
     )
     return [
         pods.literal(f"{prefix}LISTEN", f"0.0.0.0:{PORT}"),
-        pods.literal(f"{prefix}TABLE", "etcd://" + ",".join(client_addresses(cluster, spec.process_table.etcd))),
+        pods.literal(f"{prefix}TABLE", table_url(cluster, spec.process_table.etcd)),
+        *table_access.variables(cluster, spec.process_table.etcd),
         pods.literal(f"{prefix}TABLE_PREFIX", f"/autellix/{cluster.namespace}/{cluster.name}"),
         pods.literal(f"{prefix}ENGINES", f"kubernetes://{cluster.namespace}/{cluster.child(Component.ENGINE)}"),
         pods.pod_name(f"{prefix}REPLICA"),
@@ -132,6 +135,10 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
         pods.literal(f"{prefix}LOCALITY_THRESHOLD_TOKENS", str(spec.routing.locality_threshold_tokens)),
         pods.literal(f"{prefix}SPILL_RATIO", f"{spec.routing.spill_ratio_percent / 100:g}"),
         pods.literal(f"{prefix}SPILL_CALLS", str(spec.routing.spill_calls)),
+        pods.literal(f"{prefix}SPILL_TOKENS", str(spec.routing.spill_tokens)),
+        *_optional(prefix, spec),
+        pods.literal(f"{prefix}DRAIN_NOTICE_SECONDS", str(_NOTICE_SECONDS)),
+        pods.literal(f"{prefix}DRAIN_SECONDS", str(spec.controller.drain_seconds)),
         *_limits(prefix, spec.controller),
         pods.literal(f"{prefix}SESSION_TIMEOUT_SECONDS", str(spec.controller.session_timeout_seconds)),
         access,
@@ -139,10 +146,23 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
     ]
 
 
+def _optional(prefix: str, spec: Spec) -> list[dict[str, Any]]:
+    values = {
+        "SESSION_HEADERS": ",".join(spec.controller.session_headers),
+        "ISOLATE_PREFIX_CACHE": "true" if spec.controller.prefix_cache_isolation == "Enabled" else "",
+        "TRACE_ENDPOINT": spec.monitoring.trace_endpoint or "",
+    }
+    return [pods.literal(prefix + name, value) for name, value in values.items() if value]
+
+
 def _limits(prefix: str, controller: Controller) -> list[dict[str, Any]]:
     limits, deadlines = controller.limits, controller.deadlines
     values = {
         "MAX_CALLS": limits.max_calls,
+        "ENGINE_CALLS": limits.engine_calls,
+        "QUEUE_CALLS": limits.queue_calls,
+        "QUEUE_SECONDS": deadlines.queue_seconds,
+        "BODIES_LIMIT_BYTES": limits.requests_mebibytes << 20,
         "BODY_LIMIT_BYTES": limits.request_mebibytes << 20,
         "ANSWER_LIMIT_BYTES": limits.response_mebibytes << 20,
         "BODY_DEADLINE_SECONDS": deadlines.body_seconds,

@@ -10,3 +10,8 @@ class Digests:
     engine_key: str
     environment: str = ""
     """Of the Secrets and ConfigMaps behind the engines' environment; empty if there are none."""
+    table_authority: str = ""
+    """Of the authority that etcd's members trust; empty if etcd runs elsewhere. Certificates they read anew as they
+    go."""
+    table_client: str = ""
+    """Of what controllers show to etcd and trust; empty if that is nothing."""

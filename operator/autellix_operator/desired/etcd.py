@@ -3,10 +3,11 @@
 from typing import Any, Final
 
 from autellix_operator.api.base import size_in_bytes
-from autellix_operator.api.names import Cluster, Component
+from autellix_operator.api.names import TABLE_DIGEST_ANNOTATION, Cluster, Component
 from autellix_operator.api.process_table import Etcd, ManagedEtcd
 from autellix_operator.api.spec import Spec
 from autellix_operator.desired import pods
+from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.template import merge_pod_template
 
 CLIENT_PORT: Final = 2379
@@ -14,18 +15,22 @@ PEER_PORT: Final = 2380
 #: Metrics and health in plain HTTP: neither kubelet nor Prometheus has a client certificate.
 METRICS_PORT: Final = 2381
 _DATA: Final = "/var/lib/etcd"
+_TLS: Final = "/etc/etcd/tls"
 #: etcd advises against more.
 _MAX_QUOTA_BYTES: Final = 8 << 30
 
 
-def etcd_stateful_set(cluster: Cluster, spec: Spec, etcd: ManagedEtcd, image: str) -> dict[str, Any]:
+def etcd_stateful_set(cluster: Cluster, spec: Spec, etcd: ManagedEtcd, image: str, digests: Digests) -> dict[str, Any]:
     """The StatefulSet. Raises InvalidSpec."""
     selector = cluster.selector(Component.ETCD)
     name = cluster.child(Component.ETCD)
     template = {
         "metadata": {
             "labels": cluster.labels(Component.ETCD),
-            "annotations": {"kubectl.kubernetes.io/default-container": "etcd"},
+            "annotations": {
+                TABLE_DIGEST_ANNOTATION: digests.table_authority,
+                "kubectl.kubernetes.io/default-container": "etcd",
+            },
         },
         "spec": {
             **pods.all_pods(spec),
@@ -34,6 +39,7 @@ def etcd_stateful_set(cluster: Cluster, spec: Spec, etcd: ManagedEtcd, image: st
             "terminationGracePeriodSeconds": 30,
             "topologySpreadConstraints": pods.spread(selector),
             "containers": [_container(cluster, etcd, image)],
+            "volumes": [pods.secret_volume("tls", cluster.table_server_secret)],
         },
     }
     return {
@@ -73,11 +79,18 @@ def etcd_service(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def client_addresses(cluster: Cluster, etcd: Etcd) -> list[str]:
-    """Where controllers reach the process table, as host:port."""
+def table_url(cluster: Cluster, etcd: Etcd) -> str:
+    """The process table as controllers take it."""
     if etcd.endpoints is not None:
-        return list(etcd.endpoints)
-    return [f"{cluster.child(Component.ETCD)}.{cluster.namespace}.svc:{CLIENT_PORT}"]
+        return ("etcd" if etcd.tls is None else "etcds") + "://" + ",".join(etcd.endpoints)
+    return f"etcds://{cluster.child(Component.ETCD)}.{cluster.namespace}.svc:{CLIENT_PORT}"
+
+
+def hosts(cluster: Cluster, etcd: ManagedEtcd) -> list[str]:
+    """Names by which members are reached. One for each member, not one for all: etcd compares them with the address
+    that a peer comes from, and name servers need not know a name for an address."""
+    service = f"{cluster.child(Component.ETCD)}.{cluster.namespace}.svc"
+    return [service, *(f"{member}.{service}" for member in _members(cluster, etcd)), "localhost", "127.0.0.1"]
 
 
 def quota_bytes(size: str) -> int:
@@ -88,10 +101,10 @@ def quota_bytes(size: str) -> int:
 
 def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any]:
     service = cluster.child(Component.ETCD)
-    members = [f"{service}-{index}" for index in range(etcd.replicas)]
+    members = _members(cluster, etcd)
 
     def peer_url(member: str) -> str:
-        return f"http://{member}.{service}.{cluster.namespace}.svc:{PEER_PORT}"
+        return f"https://{member}.{service}.{cluster.namespace}.svc:{PEER_PORT}"
 
     return {
         "name": "etcd",
@@ -101,11 +114,21 @@ def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any
         "args": [
             "--name=$(POD_NAME)",
             f"--data-dir={_DATA}/data",
-            f"--listen-client-urls=http://0.0.0.0:{CLIENT_PORT}",
-            f"--advertise-client-urls=http://$(POD_NAME).{service}.{cluster.namespace}.svc:{CLIENT_PORT}",
+            f"--listen-client-urls=https://0.0.0.0:{CLIENT_PORT}",
+            f"--advertise-client-urls=https://$(POD_NAME).{service}.{cluster.namespace}.svc:{CLIENT_PORT}",
             f"--listen-metrics-urls=http://0.0.0.0:{METRICS_PORT}",
-            f"--listen-peer-urls=http://0.0.0.0:{PEER_PORT}",
+            f"--listen-peer-urls=https://0.0.0.0:{PEER_PORT}",
             f"--initial-advertise-peer-urls={peer_url('$(POD_NAME)')}",
+            f"--cert-file={_TLS}/tls.crt",
+            f"--key-file={_TLS}/tls.key",
+            f"--trusted-ca-file={_TLS}/ca.crt",
+            "--client-cert-auth",
+            f"--peer-cert-file={_TLS}/tls.crt",
+            f"--peer-key-file={_TLS}/tls.key",
+            f"--peer-trusted-ca-file={_TLS}/ca.crt",
+            "--peer-client-cert-auth",
+            # Controllers have a certificate too, and are no members.
+            f"--peer-cert-allowed-cn={service}",
             "--initial-cluster=" + ",".join(f"{member}={peer_url(member)}" for member in members),
             f"--initial-cluster-token={cluster.uid}",
             "--initial-cluster-state=new",
@@ -126,8 +149,15 @@ def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any
         "resources": {"requests": pods.requests("100m", "128Mi")},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": pods.CONTAINER_SECURITY,
-        "volumeMounts": [{"name": "data", "mountPath": _DATA}],
+        "volumeMounts": [
+            {"name": "data", "mountPath": _DATA},
+            {"name": "tls", "mountPath": _TLS, "readOnly": True},
+        ],
     }
+
+
+def _members(cluster: Cluster, etcd: ManagedEtcd) -> list[str]:
+    return [f"{cluster.child(Component.ETCD)}-{index}" for index in range(etcd.replicas)]
 
 
 def _claim(cluster: Cluster, etcd: ManagedEtcd) -> dict[str, Any]:

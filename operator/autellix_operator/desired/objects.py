@@ -51,6 +51,6 @@ def desired_objects(
     return [
         service_account(cluster, Component.ETCD),
         etcd_service(cluster),
-        etcd_stateful_set(cluster, spec, managed, managed.image or images.etcd),
+        etcd_stateful_set(cluster, spec, managed, managed.image or images.etcd, digests),
         *objects,
     ]

@@ -1,5 +1,6 @@
 """What all pods of a cluster have in common."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from autellix_operator.api.spec import Spec
@@ -54,6 +55,17 @@ def from_config_map(name: str, config_map: str, key: str) -> dict[str, Any]:
 def pod_name(name: str) -> dict[str, Any]:
     """An environment variable that holds the pod's name."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+
+
+def secret_volume(name: str, secret: str, items: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A volume with what a Secret holds, or with some of its keys under these names; for the pod's group to read."""
+    return {"name": name, "secret": secret_source(secret, items) | {"defaultMode": 0o440}}
+
+
+def secret_source(secret: str, items: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A Secret, or some of its keys under these names."""
+    chosen = [{"key": key, "path": path} for key, path in (items or {}).items()]
+    return {"secretName": secret, **({"items": chosen} if chosen else {})}
 
 
 def http_probe(path: str, port: str, *, period: int, failures: int, timeout: int = 2) -> dict[str, Any]:

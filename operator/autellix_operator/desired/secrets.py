@@ -40,10 +40,17 @@ def key_digest(secret: Mapping[str, Any]) -> str:
     return hashlib.sha256(b64decode(secret["data"][ENGINE_KEY])).hexdigest()[:16]
 
 
-def environment_digest(secret: Mapping[str, Any], contents: Sequence[str]) -> str:
-    """A short digest of what stands in an environment; empty if nothing does. It cannot be guessed at: a password
-    may be short, so the engine key goes in too."""
+def contents_digest(secret: Mapping[str, Any], contents: Sequence[str]) -> str:
+    """A short digest of what pods hold from their start on; empty if that is nothing.
+
+    It cannot be guessed at: a password may be short, so the engine key goes in too.
+    """
     if not contents:
         return ""
     key = b64decode(secret["data"][ENGINE_KEY])
     return hmac.new(key, "\0".join(contents).encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def certificate_digest(secret: Mapping[str, Any]) -> str:
+    """A short digest of the certificate in a Secret, which is no secret."""
+    return hashlib.sha256(b64decode(secret["data"]["tls.crt"])).hexdigest()[:16]

@@ -56,6 +56,8 @@ OWNED: Final = (
     STATEFUL_SET,
     DEPLOYMENT,
 )
+#: Of these every cluster has the same objects, whatever its spec: they go with their owner, and never before.
+PERMANENT: Final = (ROLE, ROLE_BINDING, DEPLOYMENT)
 #: The same, of APIs that a Kubernetes need not have.
 OPTIONAL: Final = (SERVICE_MONITOR, POD_MONITOR, PROMETHEUS_RULE)
 #: Kinds that others make for us and that tell why something does not work.

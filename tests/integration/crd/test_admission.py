@@ -71,6 +71,11 @@ ACCEPTED: dict[str, Spec] = {
         **controller(serviceAccountName="b", podDisruptionBudget={"maxUnavailable": 100}),
     },
     "limits": controller(limits={"maxCalls": 1, "requestMebibytes": 2047, "responseMebibytes": 1}),
+    "more limits": controller(
+        limits={"engineCalls": 1, "queueCalls": 0, "requestsMebibytes": 1}, deadlines={"queueSeconds": 1}
+    ),
+    "ways of tools": controller(sessionHeaders=["X-Thread-Id"], prefixCacheIsolation="Enabled", drainSeconds=1),
+    "traces": {"monitoring": {"traceEndpoint": "http://collector.monitoring.svc:4318/v1/traces"}},
     "deadlines": controller(deadlines={"firstByteSeconds": 5, "totalSeconds": 5}),
     "routing without programs": {"routing": {"policy": "RoundRobin"}},
     "spilling": {"routing": {"spillRatioPercent": 100, "spillCalls": 1}},
@@ -81,6 +86,13 @@ ACCEPTED: dict[str, Spec] = {
     "a network": network(
         clientsFrom=[{"cidr": "10.0.0.0/8"}, {"cidr": "fd00::/8"}, {"podLabels": {"a": "b"}, "namespaceLabels": {}}],
         metricsFrom=[{"namespaceLabels": {"a": "b"}}],
+    ),
+    "etcd elsewhere over TLS": etcd(endpoints=["a:1"], tls={}),
+    "etcd elsewhere with all": etcd(
+        endpoints=["a:1"],
+        tls={"caSecretRef": {"name": "ca"}, "certificateSecretRef": {"name": "me"}},
+        user="root",
+        passwordSecretRef={"name": "pass"},
     ),
     "volumes that stay": etcd(managed={"whenDeleted": "Retain", "template": {"spec": {"x-new": 1}}}),
     "no engines": engine(replicas=0),
@@ -182,6 +194,16 @@ REFUSED: dict[str, tuple[Spec, str]] = {
         "spec.engine.podDisruptionBudget.maxUnavailable",
     ),
     "no calls": (controller(limits={"maxCalls": 0}), "spec.controller.limits.maxCalls"),
+    "no calls on an engine": (controller(limits={"engineCalls": 0}), "spec.controller.limits.engineCalls"),
+    "fewer than none in the queue": (controller(limits={"queueCalls": -1}), "spec.controller.limits.queueCalls"),
+    "no room for requests": (controller(limits={"requestsMebibytes": 0}), "spec.controller.limits.requestsMebibytes"),
+    "no time in the queue": (controller(deadlines={"queueSeconds": 0}), "spec.controller.deadlines.queueSeconds"),
+    "a header with a space": (controller(sessionHeaders=["X A"]), "spec.controller.sessionHeaders"),
+    "a header twice": (controller(sessionHeaders=["X-A", "X-A"]), "spec.controller.sessionHeaders"),
+    "isolation as a boolean": (controller(prefixCacheIsolation=True), "spec.controller.prefixCacheIsolation"),
+    "no time to end": (controller(drainSeconds=0), "spec.controller.drainSeconds"),
+    "traces to a user": ({"monitoring": {"traceEndpoint": "http://me@there"}}, "spec.monitoring.traceEndpoint"),
+    "spilling for nothing": ({"routing": {"spillTokens": 0}}, "spec.routing.spillTokens"),
     "requests too large": (controller(limits={"requestMebibytes": 2048}), "spec.controller.limits.requestMebibytes"),
     "no time to connect": (controller(deadlines={"connectSeconds": 0}), "spec.controller.deadlines.connectSeconds"),
     "an answer that begins after its end": (
@@ -271,6 +293,20 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     "a class with capitals": (
         etcd(managed={"storage": {"className": "Fast"}}),
         "spec.processTable.etcd.managed.storage.className",
+    ),
+    "certificates for our own etcd": (etcd(managed={}, tls={}), "spec.processTable.etcd"),
+    "a user of our own etcd": (
+        etcd(managed={}, user="root", passwordSecretRef={"name": "pass"}),
+        "spec.processTable.etcd",
+    ),
+    "a user without a password": (etcd(endpoints=["a:1"], user="root"), "spec.processTable.etcd"),
+    "a password without a user": (
+        etcd(endpoints=["a:1"], passwordSecretRef={"name": "pass"}),
+        "spec.processTable.etcd",
+    ),
+    "an authority without a name": (
+        etcd(endpoints=["a:1"], tls={"caSecretRef": {}}),
+        "spec.processTable.etcd.tls.caSecretRef.name",
     ),
     "no endpoints": (etcd(endpoints=[]), "spec.processTable.etcd.endpoints"),
     "an endpoint with a scheme": (etcd(endpoints=["http://a:1"]), "spec.processTable.etcd.endpoints"),

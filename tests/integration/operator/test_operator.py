@@ -12,6 +12,9 @@ from support.operator_bench import Bench, eventually
 
 CHILDREN = {
     ("secrets", "demo-engine-key"),
+    ("secrets", "demo-etcd-ca"),
+    ("secrets", "demo-etcd-server"),
+    ("secrets", "demo-etcd-client"),
     ("serviceaccounts", "demo-etcd"),
     ("services", "demo-etcd"),
     ("statefulsets", "demo-etcd"),
@@ -260,8 +263,9 @@ def test_etcd_children_go_when_the_spec_names_an_etcd_elsewhere(bench: Bench) ->
     bench.make_ready()
     external = {"processTable": {"etcd": {"managed": None, "endpoints": ["etcd.example:2379"]}}}
     bench.patch("autellixclusters", "demo", {"spec": external})
-    kinds = ("statefulsets", "services", "serviceaccounts")
+    kinds = ("statefulsets", "services", "serviceaccounts", "poddisruptionbudgets")
     eventually(lambda: all(bench.gone(plural, "demo-etcd") for plural in kinds), "etcd is gone")
+    eventually(lambda: bench.gone("secrets", "demo-etcd-ca"), "its certificates are gone")
     bench.with_kubelet("demo", lambda: not bench.find("persistentvolumeclaims", "demo"), "claims are gone")
     assert bench.wait_for("demo", "ProcessTableReady", "External")["status"] == "True"
     variables = bench.get("deployments", "demo-controller")["spec"]["template"]["spec"]["containers"][0]["env"]

@@ -1,12 +1,18 @@
 """The operator as a process: what it may do, what it serves, its start, its end and its restart."""
 
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from support.apiserver import ApiError
-from support.operator_bench import Bench, eventually
+from support.operator_bench import Bench, Operator, eventually
+
+#: `make soak-operator` sets more.
+IDLE_SECONDS = int(os.environ.get("AUTELLIX_IDLE_SECONDS", "120"))
 
 
 def test_it_needs_no_more_rights_than_the_chart_gives_and_ends_when_told(bench: Bench) -> None:
@@ -27,17 +33,32 @@ def test_it_needs_no_more_rights_than_the_chart_gives_and_ends_when_told(bench: 
         assert "orbidden" not in log
 
 
+def resident_mib(operator: Operator) -> float:
+    pages = int(Path(f"/proc/{operator.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 def test_a_deleted_cluster_leaves_nothing_even_without_the_operator(bench: Bench) -> None:
+    kept = {"etcd": {"managed": {"whenDeleted": "Retain"}}}
     with bench.operator():
         bench.make_cluster("one")
-        bench.make_cluster("two")
+        bench.make_cluster("two", processTable=kept)
         bench.make_ready("one")
         bench.make_ready("two")
         assert bench.find("persistentvolumeclaims", "one")
         bench.delete("autellixclusters", "one")
         bench.with_kubelet("one", lambda: not bench.children("one"), "nothing is left of one")
     bench.delete("autellixclusters", "two")
-    bench.with_kubelet("two", lambda: not bench.children("two"), "nothing is left of two")
+    claim = {("persistentvolumeclaims", "data-two-etcd-0")}
+    bench.with_kubelet("two", lambda: bench.children("two").keys() == claim, "only the data is left of two")
+
+
+def test_a_cluster_that_is_deleted_in_the_foreground_goes_without_the_operator(bench: Bench) -> None:
+    with bench.operator():
+        bench.make_cluster()
+        bench.make_ready()
+    bench.admin.request("DELETE", bench.path("autellixclusters", "demo"), {"propagationPolicy": "Foreground"})
+    bench.with_kubelet("demo", lambda: bench.gone("autellixclusters", "demo"), "the cluster is gone")
 
 
 def test_a_restarted_operator_catches_up(bench: Bench) -> None:
@@ -66,8 +87,8 @@ def test_the_operator_serves_all_namespaces_or_only_its_own(bench: Bench) -> Non
         there.wait_for("foreign", "Ready", "Starting")
 
 
-def test_an_idle_operator_writes_nothing_however_often_it_looks(bench: Bench) -> None:
-    with bench.operator("--resync-seconds=10") as operator:
+def test_an_idle_operator_writes_nothing_and_does_not_grow_however_often_it_looks(bench: Bench) -> None:
+    with bench.operator("--resync-seconds=10", "--figures-seconds=5") as operator:
         bench.make_cluster()
         bench.make_ready()
 
@@ -79,9 +100,13 @@ def test_an_idle_operator_writes_nothing_however_often_it_looks(bench: Bench) ->
             return {key: each["metadata"]["resourceVersion"] for key, each in found.items()}
 
         # What came of the last change: then only resyncs are left.
-        before, known = reconciles(), versions()
-        eventually(lambda: reconciles() >= before + 3, "the operator looks again", 60)
+        before = reconciles()
+        eventually(lambda: reconciles() >= before + 1, "the operator looks again", 30)
+        before, known, memory = reconciles(), versions(), resident_mib(operator)
+        time.sleep(IDLE_SECONDS)
+        assert reconciles() >= before + IDLE_SECONDS / 10
         assert versions() == known
+        assert resident_mib(operator) < memory + 8
         assert len(bench.events("demo")) == 2
 
 

@@ -12,15 +12,10 @@ from autellix_operator.desired.objects import Images
 from autellix_operator.figures.keeper import FIGURES_MANAGER, FiguresKeeper
 from autellix_operator.kube.client import KubernetesApplier
 from autellix_operator.reconcile import Reconciler
-from support.operator_bench import KINDS, Bench, eventually
+from support.operator_bench import KINDS, MONITORING, Bench, eventually
 
 KEY = "k" * 43
 IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
-MONITORING = {
-    "servicemonitors": "ServiceMonitor",
-    "podmonitors": "PodMonitor",
-    "prometheusrules": "PrometheusRule",
-}
 
 
 @asynccontextmanager
@@ -49,22 +44,6 @@ def resource_versions(bench: Bench) -> dict[tuple[str, str], str]:
         if plural not in MONITORING or bench.serves(plural)
         for item in bench.find(plural)
     }
-
-
-def prometheus_operator(bench: Bench) -> None:
-    """Installs as much of the Prometheus Operator's API as decides whether it is there."""
-    for plural, kind in MONITORING.items():
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-        spec = {"group": "monitoring.coreos.com", "scope": "Namespaced", "names": names, "versions": [version]}
-        metadata = {"name": f"{plural}.monitoring.coreos.com"}
-        kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        definition: dict[str, Any] = {"metadata": metadata, "spec": spec}
-        definition |= {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-        apply = "?fieldManager=test&force=true"
-        bench.admin.request("PATCH", f"{kinds}/{metadata['name']}{apply}", definition, "application/apply-patch+yaml")
-    eventually(lambda: all(bench.serves(plural) for plural in MONITORING), "the API is served")
 
 
 async def settle(bench: Bench, operator: Reconciler, key: Key) -> None:
@@ -100,7 +79,7 @@ async def test_fifty_reconciles_of_a_settled_cluster_write_nothing(bench: Bench)
         "priorityClassName": "system-cluster-critical",
     }
     spec["engine"] |= {"sharedMemorySize": "1024Mi", "env": [{"name": "A", "value": "1"}]}
-    prometheus_operator(bench)
+    bench.install_monitoring_api()
     spec["monitoring"] = {"monitors": "Enabled", "alerts": "Enabled"}
     bench.make_cluster(**spec)
     key = Key(bench.namespace, "demo")

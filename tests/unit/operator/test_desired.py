@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import autellix_controller.metrics
 from autellix_controller.settings import Settings as ControllerSettings
+from autellix_controller.settings import TableSettings
 from autellix_engine.policy.settings import SchedulingSettings
 from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.controller import RoutingPolicy
@@ -27,7 +28,7 @@ from support.memory_applier import cluster_resource
 CLUSTER = Cluster("space", "demo", "uid-demo")
 IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
 Json = Any
-DIGESTS = Digests("digest")
+DIGESTS = Digests("digest", table_authority="authority", table_client="client")
 
 
 def spec_of(**fields: Json) -> Spec:
@@ -192,7 +193,10 @@ def test_the_controller_gets_its_environment() -> None:
     found = container("Deployment", "demo-controller", controller=fields, routing={"localityThresholdTokens": 9})
     assert variables(found) == {
         "AUTELLIX_CONTROLLER_LISTEN": "0.0.0.0:8080",
-        "AUTELLIX_CONTROLLER_TABLE": "etcd://demo-etcd.space.svc:2379",
+        "AUTELLIX_CONTROLLER_TABLE": "etcds://demo-etcd.space.svc:2379",
+        "AUTELLIX_CONTROLLER_TABLE_CA_FILE": "/etc/autellix/table/table-client/ca.crt",
+        "AUTELLIX_CONTROLLER_TABLE_CERTIFICATE_FILE": "/etc/autellix/table/table-client/tls.crt",
+        "AUTELLIX_CONTROLLER_TABLE_KEY_FILE": "/etc/autellix/table/table-client/tls.key",
         "AUTELLIX_CONTROLLER_TABLE_PREFIX": "/autellix/space/demo",
         "AUTELLIX_CONTROLLER_ENGINES": "kubernetes://space/demo-engine",
         "AUTELLIX_CONTROLLER_REPLICA": {"fieldRef": {"fieldPath": "metadata.name"}},
@@ -200,6 +204,13 @@ def test_the_controller_gets_its_environment() -> None:
         "AUTELLIX_CONTROLLER_LOCALITY_THRESHOLD_TOKENS": "9",
         "AUTELLIX_CONTROLLER_SPILL_RATIO": "1.5",
         "AUTELLIX_CONTROLLER_SPILL_CALLS": "8",
+        "AUTELLIX_CONTROLLER_SPILL_TOKENS": "4096",
+        "AUTELLIX_CONTROLLER_DRAIN_NOTICE_SECONDS": "3",
+        "AUTELLIX_CONTROLLER_DRAIN_SECONDS": "120",
+        "AUTELLIX_CONTROLLER_ENGINE_CALLS": "1024",
+        "AUTELLIX_CONTROLLER_QUEUE_CALLS": "1024",
+        "AUTELLIX_CONTROLLER_QUEUE_SECONDS": "30",
+        "AUTELLIX_CONTROLLER_BODIES_LIMIT_BYTES": str(256 << 20),
         "AUTELLIX_CONTROLLER_MAX_CALLS": "4096",
         "AUTELLIX_CONTROLLER_BODY_LIMIT_BYTES": str(32 << 20),
         "AUTELLIX_CONTROLLER_ANSWER_LIMIT_BYTES": str(64 << 20),
@@ -221,8 +232,8 @@ def test_every_setting_of_the_controllers_is_one_that_they_have_and_the_defaults
     }
     assert ours.keys() <= ControllerSettings.model_fields.keys()
     taken = ControllerSettings.model_validate({name: value for name, value in ours.items() if isinstance(value, str)})
-    own = {"listen", "table", "table_prefix", "engines", "replica", "allow_anonymous"}
-    for name in ours.keys() - own:
+    own = {"listen", "engines", "drain_seconds", "replica", "allow_anonymous"}
+    for name in ours.keys() - own - {name for name in ours if name.startswith("table")}:
         assert getattr(taken, name) == ControllerSettings.model_fields[name].default, name
 
 
@@ -231,19 +242,40 @@ def test_limits_and_routing_reach_the_controllers() -> None:
         "Deployment",
         "demo-controller",
         controller={
-            "limits": {"maxCalls": 1, "requestMebibytes": 2, "responseMebibytes": 3},
+            "sessionHeaders": ["X-Thread-Id", "x-conversation"],
+            "prefixCacheIsolation": "Enabled",
+            "drainSeconds": 77,
+            "limits": {
+                "maxCalls": 1,
+                "requestMebibytes": 2,
+                "responseMebibytes": 3,
+                "engineCalls": 10,
+                "queueCalls": 0,
+                "requestsMebibytes": 12,
+            },
             "deadlines": {
                 "bodySeconds": 4,
                 "connectSeconds": 5,
                 "firstByteSeconds": 6,
                 "idleSeconds": 7,
                 "totalSeconds": 8,
+                "queueSeconds": 13,
             },
         },
-        routing={"policy": "LeastUsed", "spillRatioPercent": 225, "spillCalls": 9},
+        monitoring={"traceEndpoint": "http://collector:4318/v1/traces"},
+        routing={"policy": "LeastUsed", "spillRatioPercent": 225, "spillCalls": 9, "spillTokens": 14},
     )
     expected = {
         "MAX_CALLS": "1",
+        "ENGINE_CALLS": "10",
+        "QUEUE_CALLS": "0",
+        "QUEUE_SECONDS": "13",
+        "BODIES_LIMIT_BYTES": str(12 << 20),
+        "SPILL_TOKENS": "14",
+        "DRAIN_SECONDS": "77",
+        "SESSION_HEADERS": "X-Thread-Id,x-conversation",
+        "ISOLATE_PREFIX_CACHE": "true",
+        "TRACE_ENDPOINT": "http://collector:4318/v1/traces",
         "BODY_LIMIT_BYTES": str(2 << 20),
         "ANSWER_LIMIT_BYTES": str(3 << 20),
         "BODY_DEADLINE_SECONDS": "4",
@@ -265,6 +297,14 @@ def test_every_way_to_route_is_one_that_controllers_know(policy: RoutingPolicy) 
     found = container("Deployment", "demo-controller", routing={"policy": policy.value})
     chosen = variables(found)["AUTELLIX_CONTROLLER_ROUTING_POLICY"]
     assert chosen in typing.get_args(ControllerSettings.model_fields["routing_policy"].annotation)
+
+
+def test_a_controller_is_not_ended_before_its_calls_had_their_time() -> None:
+    pod = objects(controller={"drainSeconds": 300})["Deployment", "demo-controller"]["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    steps = found["lifecycle"]["preStop"]["sleep"]["seconds"] + 300
+    steps += int(variables(found)["AUTELLIX_CONTROLLER_DRAIN_NOTICE_SECONDS"])
+    assert pod["terminationGracePeriodSeconds"] > steps
 
 
 def test_the_environment_of_the_spec_comes_after_ours() -> None:
@@ -460,13 +500,56 @@ def test_api_keys_come_as_a_file_and_close_the_endpoint_to_others() -> None:
     ]
 
 
+def mounted_files(found: Json) -> set[str]:
+    """Every file of a Secret in the containers of a workload."""
+    pod = found["spec"]["template"]["spec"]
+    keys = {each["name"]: [item["path"] for item in each.get("secret", {}).get("items", [])] for each in pod["volumes"]}
+    mounts = pod["containers"][0]["volumeMounts"]
+    return {f"{mount['mountPath']}/{path}" for mount in mounts for path in keys.get(mount["name"], [])}
+
+
+@pytest.mark.parametrize(
+    "etcd",
+    [
+        {"managed": {}},
+        {"endpoints": ["a:1"], "tls": {}},
+        {"endpoints": ["a:1"], "tls": {"caSecretRef": {"name": "ca", "key": "root.pem"}}},
+        {
+            "endpoints": ["a:1", "b:2"],
+            "tls": {"caSecretRef": {"name": "ca"}, "certificateSecretRef": {"name": "me"}},
+            "user": "root",
+            "passwordSecretRef": {"name": "pass", "key": "word"},
+        },
+    ],
+)
+def test_what_controllers_show_to_etcd_is_mounted_and_a_setting_that_they_take(etcd: Json) -> None:
+    found = objects(processTable={"etcd": etcd})["Deployment", "demo-controller"]
+    prefix = "AUTELLIX_CONTROLLER_TABLE"
+    values = variables(found["spec"]["template"]["spec"]["containers"][0])
+    ours = {
+        name.removeprefix("AUTELLIX_CONTROLLER_").lower(): value for name, value in values.items() if prefix in name
+    }
+    TableSettings.model_validate(ours)
+    assert ours["table"].startswith("etcds://")
+    assert {value for name, value in ours.items() if name.endswith("_file")} == mounted_files(found)
+    assert ours.get("table_user") == etcd.get("user")
+
+
+def test_members_show_and_ask_for_certificates_on_every_port_but_that_of_metrics() -> None:
+    found = container("StatefulSet", "demo-etcd")
+    urls = [each for each in found["args"] if "://" in each]
+    assert len(urls) == 6
+    assert all("https://" in each for each in urls if "metrics" not in each)
+    assert {"--client-cert-auth", "--peer-client-cert-auth", "--peer-cert-allowed-cn=demo-etcd"} <= set(found["args"])
+
+
 def test_etcd_members_know_one_another() -> None:
     found = container("StatefulSet", "demo-etcd", processTable={"etcd": {"managed": {"replicas": 3}}})
-    arguments = dict(each.removeprefix("--").split("=", 1) for each in found["args"])
+    arguments = dict(each.removeprefix("--").split("=", 1) for each in found["args"] if "=" in each)
     assert arguments["initial-cluster"].split(",") == [
-        f"demo-etcd-{index}=http://demo-etcd-{index}.demo-etcd.space.svc:2380" for index in range(3)
+        f"demo-etcd-{index}=https://demo-etcd-{index}.demo-etcd.space.svc:2380" for index in range(3)
     ]
-    assert arguments["initial-advertise-peer-urls"] == "http://$(POD_NAME).demo-etcd.space.svc:2380"
+    assert arguments["initial-advertise-peer-urls"] == "https://$(POD_NAME).demo-etcd.space.svc:2380"
 
 
 @pytest.mark.parametrize(("size", "quota"), [("512Mi", 256 << 20), ("2Gi", 1 << 30), ("1Ti", 8 << 30)])

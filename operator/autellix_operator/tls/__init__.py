@@ -1,0 +1,1 @@
+"""The certificates between controllers and the etcd that the operator runs."""
