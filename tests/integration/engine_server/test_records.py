@@ -192,22 +192,27 @@ async def test_a_program_that_ended_is_forgotten(engine: EngineServer) -> None:
 
 
 async def test_an_idle_engine_forgets_an_ended_program_at_once(engine: EngineServer) -> None:
-    context = new_context()
-    async with http_client(engine) as client, records(engine) as stream:
-        await make_call(engine, chat(context, max_tokens=2))
-        await stream.read_record(context)
+    """Nothing is sent to it meanwhile that would make it step."""
+    contexts = [new_context() for _ in range(2)]
+    async with http_client(engine) as client:
 
-        async def known() -> int:
-            """Programs in the scheduler's table: it reports when it runs empty, and then sleeps."""
+        async def programs() -> int:
             count: int = (await client.get(wire.STATE_PATH)).json()["scheduler"]["programs"]
             return count
 
-        await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 0)
-        before = await known()
-        (await client.delete(f"{wire.PROGRAMS_PATH}/{context.program}")).raise_for_status()
-        async with asyncio.timeout(10):
-            while await known() != before - 1:
-                await asyncio.sleep(0.02)
+        async def until(count: int) -> None:
+            async with asyncio.timeout(10):
+                while await programs() != count:
+                    await asyncio.sleep(0.02)
+
+        await make_call(engine, chat(contexts[0], max_tokens=2))
+        await asyncio.sleep(0.5)  # whatever was on its way has arrived
+        before = await programs()
+        await make_call(engine, chat(contexts[1], max_tokens=2))
+        await until(before + 1)
+        for context in contexts:
+            (await client.delete(f"{wire.PROGRAMS_PATH}/{context.program}")).raise_for_status()
+        await until(before - 1)
 
 
 async def test_metrics_show_all_that_the_scheduler_does(engine: EngineServer) -> None:
