@@ -215,7 +215,7 @@ def _with_request_id(scope: Scope, send: Send) -> Send:
         return send
     name = names.REQUEST_ID.encode()
     given = next((value for key, value in scope["headers"] if key == name), None)
-    return _with_header(send, name, identity.request_id(given).encode())
+    return _with_header(send, name, identity.request_id(given, identity.new_call()).encode())
 
 
 def _with_header(send: Send, name: bytes, value: bytes) -> Send:

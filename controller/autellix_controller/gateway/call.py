@@ -28,7 +28,7 @@ class Call:
     def __init__(self, route: Route, exchange: Exchange) -> None:
         self.route, self.exchange = route, exchange
         self.id = identity.new_call()
-        self.request_id = identity.request_id(exchange.header(_REQUEST_ID))
+        self.request_id = identity.request_id(exchange.header(_REQUEST_ID), self.id)
         exchange.receipt.append((_REQUEST_ID, self.request_id.encode()))
         self.thread: str | None = None
         self.program: Program | None = None

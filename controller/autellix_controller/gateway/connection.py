@@ -169,15 +169,18 @@ class EngineConnection(asyncio.Protocol):
         self._pass_on()
 
     def _pass_on(self) -> None:
-        if self._parts and self._sink is not None:
+        if self._sink is None:
+            if self._held > HIGH_WATER:
+                self.pause()
+            self._wake()
+            return
+        if self._parts:
             try:
                 self._sink(self._take())
             except Exception as error:
                 self._sink = None
                 self._wake(error)
-        elif self._held > HIGH_WATER:
-            self.pause()
-        if self._sink is None or self.complete:
+        if self.complete:
             self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -127,15 +127,16 @@ class Exchange:
 
     async def send(self, chunk: bytes) -> None:
         """Sends a piece; waits while the client is slower than we are."""
-        self._last = chunk[-4:]
+        self._last = chunk
         await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
 
     def push(self, chunk: bytes) -> bool:
         """Sends a piece without waiting; only with a ``wire``. False: nothing more until ``when_writable`` says so."""
         assert self.wire is not None
-        self._last = chunk[-4:]
-        self.sending = not self.wire.write(chunk)
-        return not self.sending
+        self._last = chunk
+        taken = self.wire.write(chunk)
+        self.sending = not taken
+        return taken
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Has ``callback`` called once when the client takes more."""

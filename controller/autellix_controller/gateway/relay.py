@@ -158,11 +158,15 @@ class Attempt:
 
     async def _pump(self, answer: UpstreamAnswer, watch: StreamWatch) -> None:
         """The same from connection to connection, without waking a task for each piece."""
-        exchange = self._exchange
+        # This runs for every token: what it needs is looked up once.
+        exchange, tokens, deadline, now = self._exchange, self._tokens, self._deadline, self._loop.time
+        push, passes, ends_at, idle = exchange.push, watch.passes, self._ends_at, self._deadlines.idle
 
         def sink(chunk: bytes) -> None:
-            self._came(chunk)
-            if not exchange.push(watch.passes(chunk)):
+            deadline.at = min(ends_at, now() + idle)  # later than the timer, which looks when it fires
+            if tokens is not None:
+                tokens.passed(chunk)
+            if not push(passes(chunk)):
                 answer.pause()
                 exchange.when_writable(answer.resume)
             if watch.ended:

@@ -163,7 +163,7 @@ class Slots:
                 await waiter
         except TimeoutError:
             error = self._contended(
-                f"No engine had room for the call within {self._bounds.queue_seconds:g} s.", "queue_seconds"
+                f"No place was free for the call within {self._bounds.queue_seconds:g} s.", "queue_seconds"
             )
             self._gone(call, waiter)
             raise error from None

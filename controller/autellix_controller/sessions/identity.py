@@ -48,11 +48,12 @@ def new_call() -> str:
     return secrets.token_hex(16)
 
 
-def request_id(given: bytes | None) -> str:
-    """The caller's request id if it is harmless (1 to 128 visible ASCII characters), else one of ours."""
+def request_id(given: bytes | None, ours: str) -> str:
+    """The caller's request id if it is harmless (1 to 128 visible ASCII characters), else one made of ``ours``, an id
+    as ``new_call`` makes them."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode("ascii")
-    return "req_" + secrets.token_hex(16)
+    return "req_" + ours
 
 
 def program_of(owner: str, session: str | None, call: str) -> Program:

@@ -1,5 +1,6 @@
 """A program's entry in the process table, and how two views of it merge."""
 
+import functools
 import hashlib
 from typing import Final, Literal
 
@@ -67,6 +68,7 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum(t.calls for t in self.totals.values())
 
 
+@functools.lru_cache(maxsize=16_384)
 def program_id(owner: str, session: str) -> str:
     """The table's id for a caller's session: the same name under another key is another program.
 
