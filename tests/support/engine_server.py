@@ -9,6 +9,7 @@ Its start takes half a minute, so tests share one where they can.
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ MODEL_NAME = "tiny"
 START_SECONDS = 240.0
 """How long a start may take on a machine that is busy with other things."""
 STOP_SECONDS = 40.0
+_LOG = "engine.log"
 _LOG_LINES_SHOWN = 80
 
 
@@ -61,8 +63,8 @@ class EngineServer:
         self._command = _command(stock, scheduling, self.port, args)
         self._environment = _environment(key) | dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self.log = Path()
-        """The file with everything the engine said."""
+        self._folder: Path | None = None
+        self._said = ""
 
     @property
     def pid(self) -> int:
@@ -71,12 +73,12 @@ class EngineServer:
 
     def start(self) -> None:
         """Starts the engine and returns when it is healthy. Raises EngineFailed."""
-        handle, name = tempfile.mkstemp(prefix="engine-", suffix=".log")
-        self.log = Path(name)
-        with os.fdopen(handle, "wb") as log:
+        # Its sockets go there too, so the path has to be short.
+        self._folder = Path(tempfile.mkdtemp(prefix="engine-"))
+        with (self._folder / _LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,
-                env=self._environment,
+                env=self._environment | {"TMPDIR": str(self._folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -100,14 +102,18 @@ class EngineServer:
         finally:
             _kill_group(process.pid)
             process.wait()
+            self._said = self.log_text()
+            if self._folder is not None:
+                shutil.rmtree(self._folder)
+                self._folder = None
 
     def wait_ended(self, timeout_seconds: float) -> int:
         """The exit status, once the engine has ended by itself. Raises subprocess.TimeoutExpired."""
         return self._running().wait(timeout_seconds)
 
     def log_text(self) -> str:
-        """Everything the engine has said so far."""
-        return self.log.read_text(errors="replace")
+        """Everything the engine has said so far; of one that was stopped, all it said."""
+        return self._said if self._folder is None else (self._folder / _LOG).read_text(errors="replace")
 
     def __enter__(self) -> Self:
         self.start()
