@@ -220,7 +220,7 @@ async def test_metrics_show_all_that_the_scheduler_does(engine: EngineServer) ->
     before = await scraped(engine)
     async with http_client(engine) as client, records(engine) as stream:
         served = [new_context(service_ms=5_000.0) for _ in range(2)]
-        running = [asyncio.create_task(make_call(engine, chat(context, max_tokens=600))) for context in served]
+        running = [asyncio.create_task(make_call(engine, chat(context, max_tokens=1_500))) for context in served]
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 2)
         await make_call(engine, chat(new_context(), max_tokens=1))
         await asyncio.gather(*running)
