@@ -3,10 +3,12 @@
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from autellix_controller.table import read_programs
 from support.controller_process import controller_process
 from support.etcd import free_ports
 from support.fake_engine import DONE, event, fake_engine, hang, pieces
@@ -67,6 +69,40 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 assert response.status == 503
                 response.release()
             assert await asyncio.to_thread(replica.process.wait, 10) == 0
+
+
+async def test_alone_with_a_file_it_keeps_pins_and_accounts_over_its_own_death(tmp_path: Path) -> None:
+    table = f"sqlite://{tmp_path / 'table.db'}"
+    async with fake_engine("a", with_records=False) as a, fake_engine("b", with_records=False) as b:
+        settings = ["--engine", a.url, "--engine", b.url, "--table", table]
+        sessions = [f"s{number}" for number in range(6)]
+        before: dict[str, dict[str, Any]] = {}
+        for attempt in range(2):
+            with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
+                await asyncio.to_thread(replica.wait_ready)
+                async with aiohttp.ClientSession(replica.url) as http:
+                    if attempt:
+                        assert {name: await session(http, name) for name in sessions} == before
+                    for name in sessions:
+                        async with http.post(
+                            "/v1/chat/completions", json=CALL, headers={"x-autellix-session": name}
+                        ) as response:
+                            assert response.headers["x-autellix-route"] == ("pinned" if attempt else "new")
+                            assert response.headers["x-autellix-accounting"] == "estimated"
+                    found = {name: await session(http, name) for name in sessions}
+                    assert {described["calls"] for described in found.values()} == {attempt + 1}
+                    written = await read_programs(table, "/autellix/default/default")
+                    while {entry.calls for entry in written} != {attempt + 1}:
+                        written = await read_programs(table, "/autellix/default/default")
+                    before = found
+                replica.kill()
+        assert "in memory only" not in replica.log_text()
+
+
+async def session(http: aiohttp.ClientSession, name: str) -> dict[str, Any]:
+    async with http.get(f"/v1/sessions/{name}") as response:
+        found: dict[str, Any] = await response.json()
+        return found
 
 
 async def test_idle_it_stays_small(tmp_path: Path) -> None:
