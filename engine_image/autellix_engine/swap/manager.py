@@ -20,7 +20,8 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from autellix_engine.swap.metrics import Reporter
 from autellix_engine.swap.tier.programs import Call
-from autellix_engine.swap.tier.tier import HostTier, Status
+from autellix_engine.swap.tier.slots import Status
+from autellix_engine.swap.tier.tier import HostTier
 from autellix_engine.swap.worker import SlotsSpec
 
 _RESULTS: Final = {

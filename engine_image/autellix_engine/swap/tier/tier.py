@@ -4,38 +4,20 @@ The pool belongs to programs. A program keeps a prefix of its context: its block
 left is always usable. A block that several programs begin with is kept once, for as long as one of them keeps it. Room
 for a program's blocks comes from programs that are worth less (`Program.worth`), never from others, and never from
 blocks that a transfer uses.
-
-Rules for the bytes, enforced here:
-
-1. A slot is read only after its store has ended well (`Status.READY`).
-2. A slot that a transfer reads or writes is not given to another block before the transfer has ended, whatever happens
-   to its owners meanwhile.
-3. A transfer that failed takes its blocks out of the pool: nobody reads them again.
 """
 
-import enum
-import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autellix_engine.swap.tier.extents import FreeSlots
 from autellix_engine.swap.tier.programs import Call, Key, Program, Standing, common_blocks, digests
 from autellix_engine.swap.tier.shelf import Shelf
+from autellix_engine.swap.tier.slots import SlotTable, Status
 
 #: Weight of the newest gap in a program's own estimate, and in the one over all programs.
 _OWN_WEIGHT: Final = 0.5
 _COMMON_WEIGHT: Final = 0.1
-
-
-class Status(enum.Enum):
-    """Whether a block can be loaded."""
-
-    ABSENT = 0
-    PENDING = 1
-    """On its way into the pool."""
-    READY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +42,8 @@ class HostTier:
         self.counts: Final[Counter[str]] = Counter()
         """Since the start: evicted_{ended,idle,active}, freed_ended, refused_room, refused_hole, failed_{stores,loads}
         (blocks all of them)."""
-        self._free = FreeSlots(slots)
+        self._table = SlotTable(slots)
         self._shelf = Shelf()
-        self._slot_of: dict[Key, int] = {}
-        self._key_of: list[Key | None] = [None] * slots
-        self._owners = [0] * slots
-        self._readers = [0] * slots
-        self._written = bytearray(slots)  # 1: a store is writing it
-        self._in_transfer = 0
         self._programs: dict[str, Program] = {}
         self._blank: OrderedDict[Program, None] = OrderedDict()  # idle, without blocks
         self._remembered = remembered_programs
@@ -78,12 +54,12 @@ class HostTier:
     @property
     def free(self) -> int:
         """Slots that hold nothing."""
-        return self._free.free
+        return self._table.free
 
     @property
     def in_transfer(self) -> int:
         """Slots that a transfer reads or writes."""
-        return self._in_transfer
+        return self._table.in_transfer
 
     def held(self) -> dict[Standing, int]:
         """Blocks that programs keep, by what the programs do; one that several keep counts for each. For metrics: it
@@ -99,10 +75,7 @@ class HostTier:
 
     def status(self, key: Key) -> Status:
         """Whether the block can be loaded."""
-        slot = self._slot_of.get(key)
-        if slot is None:
-            return Status.ABSENT
-        return Status.PENDING if self._written[slot] else Status.READY
+        return self._table.status(key)
 
     def kept_blocks(self, call: Call) -> int:
         """Blocks of the call from the first on that are in the pool or on their way there. Costs O(log blocks): what a
@@ -110,7 +83,7 @@ class HostTier:
         low, high = 0, len(call.chain)
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if call.chain[middle - 1] in self._slot_of else (low, middle - 1)
+            low, high = (middle, high) if call.chain[middle - 1] in self._table else (low, middle - 1)
         return low
 
     def known_blocks(self, call: Call, keys: list[Key]) -> int:
@@ -127,8 +100,8 @@ class HostTier:
         cannot."""
         keys: list[Key] = []
         for slot in program.blocks:
-            key = self._key_of[slot]
-            if key is None or self._written[slot]:
+            key = self._table.key(slot)
+            if key is None or self._table.status(key) is not Status.READY:
                 break
             keys.append(key)
         return keys
@@ -197,44 +170,41 @@ class HostTier:
             limit: most blocks to store now.
         """
         keys = list(keys)
-        hole = first > len(call.chain) or (first > 0 and call.chain[first - 1] not in self._slot_of)
+        hole = first > len(call.chain) or (first > 0 and call.chain[first - 1] not in self._table)
         del call.chain[first:]
         call.chain += keys
         if hole:  # nobody could use what comes after it
             self.counts["refused_hole"] += len(keys)
             return StorePlan([], [])
-        places = list(map(self._slot_of.get, keys))
+        places = self._table.places(keys)
         known = [slot for slot in places if slot is not None]
-        self._keep(call.program, known)
+        self._table.keep(call.program.blocks, known)
         missing = [key for key, slot in zip(keys, places, strict=True) if slot is None] if known else keys
         wanted = missing[:limit]
         granted = wanted[: self._make_room(len(wanted), call.program, now)]
         self.counts["refused_room"] += len(wanted) - len(granted)
-        slots = self._fill(call, first + keys.index(granted[0]), granted) if granted else []
+        placed = {}
+        if granted:
+            position = first + keys.index(granted[0])
+            before = call.chain[position - 1] if position else None
+            placed = self._table.fill(call.program.blocks, granted, before)
+            call.storing.update(placed)
+            call.moved_blocks += len(placed)
         self._settle(call.program)
         put_off = len(granted) == len(wanted) < len(missing)
-        return StorePlan(granted, slots, first + keys.index(missing[limit]) if put_off else None)
+        return StorePlan(granted, list(placed.values()), first + keys.index(missing[limit]) if put_off else None)
 
     def stored(self, call: Call, keys: Collection[Key], *, ok: bool) -> None:
         """A store of these blocks has ended."""
         for key in keys:
-            slot = call.storing.pop(key)
-            self._written[slot] = 0
-            self._in_transfer -= 1
-            if not ok:
-                self._unlist(slot)
-            self._release(slot)
+            self._table.end_store(call.storing.pop(key), ok=ok)
         if not ok:
             self.counts["failed_stores"] += len(keys)
             self._cut(call, keys)
 
     def plan_load(self, call: Call, keys: Sequence[Key]) -> list[int]:
         """Slots to load the blocks from, all of which are READY. They are protected until `loaded`."""
-        slots = [self._slot_of[key] for key in keys]
-        for slot in slots:
-            if not self._readers[slot]:
-                self._in_transfer += 1
-            self._readers[slot] += 1
+        slots = self._table.begin_load(keys)
         call.loading.update(zip(keys, slots, strict=True))
         call.moved_blocks += len(slots)
         return slots
@@ -242,13 +212,7 @@ class HostTier:
     def loaded(self, call: Call, keys: Collection[Key], *, ok: bool) -> None:
         """A load of these blocks has ended."""
         for key in keys:
-            slot = call.loading.pop(key)
-            self._readers[slot] -= 1
-            if not self._readers[slot]:
-                self._in_transfer -= 1
-            if not ok:
-                self._unlist(slot)
-            self._release(slot)
+            self._table.end_load(call.loading.pop(key), ok=ok)
         if not ok:
             self.counts["failed_loads"] += len(keys)
             self._cut(call, keys)
@@ -256,16 +220,12 @@ class HostTier:
     def clear(self) -> None:
         """Everything leaves the pool. The ends of transfers in flight will not be told: vLLM waits for them, and the
         swap engine orders what uses their slots next."""
-        self._slot_of.clear()
-        for slot in range(self.slots):
-            self._key_of[slot] = None
-            self._readers[slot] = self._written[slot] = 0
-        self._in_transfer = 0
+        self._table.clear()
         for program in list(self._programs.values()):
             for call in program.calls:
                 call.storing.clear()
                 call.loading.clear()
-            self._drop(program, list(program.blocks))
+            self._table.drop(program.blocks, list(program.blocks))
             self._settle(program)
 
     # ---- parts of the above
@@ -274,120 +234,32 @@ class HostTier:
         program.gap = gap if program.gap is None else program.gap + _OWN_WEIGHT * (gap - program.gap)
         self._gap = gap if self._gap is None else self._gap + _COMMON_WEIGHT * (gap - self._gap)
 
-    def _fill(self, call: Call, position: int, keys: list[Key]) -> list[int]:
-        """Gives free slots to the blocks, the first of which is the call's block number ``position``: next to the block
-        before it if that can be."""
-        before = self._slot_of.get(call.chain[position - 1]) if position else None
-        slots: list[int] = []
-        for piece in self._free.take(len(keys), before):
-            part = keys[len(slots) : len(slots) + len(piece)]
-            self._key_of[piece.start : piece.stop] = part
-            self._written[piece.start : piece.stop] = b"\x01" * len(piece)
-            self._owners[piece.start : piece.stop] = [1] * len(piece)
-            slots += piece
-        placed = dict(zip(keys, slots, strict=True))
-        self._slot_of.update(placed)
-        call.storing.update(placed)
-        call.moved_blocks += len(slots)
-        self._in_transfer += len(slots)
-        call.program.blocks.update(dict.fromkeys(slots))
-        return slots
-
-    def _keep(self, program: Program, slots: list[int]) -> None:
-        """The program keeps these slots from now on, behind what it keeps already."""
-        blocks, owners = program.blocks, self._owners
-        for slot in slots:
-            if slot not in blocks:
-                blocks[slot] = None
-                owners[slot] += 1
-
     def _make_room(self, wanted: int, program: Program, now: float) -> int:
         """Lets programs of less worth drop their tails until ``wanted`` slots are free. Returns how many there are, at
         most ``wanted``."""
         passed_over: set[Program] = set()
         mine = program.worth(now)
-        while self._free.free < wanted:
+        while self._table.free < wanted:
             victim = self._shelf.next_to_leave(now, passed_over)
             if victim is None or victim.worth(now) >= mine:
                 break
-            standing = victim.standing
-            self.counts[f"evicted_{standing.name.lower()}"] += self._drop_tail(victim, wanted - self._free.free)
+            reason = f"evicted_{victim.standing.name.lower()}"
+            self.counts[reason] += self._table.drop_tail(victim.blocks, wanted - self._table.free)
             if victim.blocks:  # its tail is in a transfer, or there is room enough
                 passed_over.add(victim)
             self._settle(victim)
-        return min(wanted, self._free.free)
-
-    def _drop_tail(self, program: Program, wanted: int) -> int:
-        """Drops blocks from the tail until so many slots are free, or one is in a transfer. Returns how many."""
-        freed = 0
-        while program.blocks and freed < wanted:
-            run = self._tail_run(program, wanted - freed)
-            if run:
-                self._free_run(program, run)
-                freed += len(run)
-                continue
-            slot = next(reversed(program.blocks))
-            if self._owners[slot] == 1 and (self._readers[slot] or self._written[slot]):
-                break
-            freed += self._owners[slot] == 1
-            self._drop(program, [slot])
-        return freed
-
-    def _tail_run(self, program: Program, most: int) -> range:
-        """The blocks at the tail that lie side by side and can all be freed, at most so many; empty if the last one is
-        shared, in a transfer or dead. A program's blocks lie in few runs, and slices cost little."""
-        tail = list(itertools.islice(reversed(program.blocks), most))
-        length = len(tail)
-        if tail != list(range(tail[0], tail[0] - length, -1)):
-            length = next(i for i in range(1, length) if tail[i] != tail[0] - i)
-        run = slice(tail[0] + 1 - length, tail[0] + 1)
-        alone = self._owners[run] == [1] * length
-        if alone and not any(self._readers[run]) and not any(self._written[run]) and None not in self._key_of[run]:
-            return range(run.start, run.stop)
-        return range(0) if length == 1 else self._tail_run(program, length // 2)
-
-    def _free_run(self, program: Program, run: range) -> None:
-        """Frees blocks at the tail that `_tail_run` found."""
-        for _ in run:
-            program.blocks.popitem()
-        for key in self._key_of[run.start : run.stop]:
-            del self._slot_of[key]  # type: ignore[arg-type]  # none is None
-        self._key_of[run.start : run.stop] = [None] * len(run)
-        self._owners[run.start : run.stop] = [0] * len(run)
-        self._free.give_back_run(run)
-
-    def _drop(self, program: Program, slots: list[int]) -> None:
-        """The program lets go of these blocks."""
-        for slot in slots:
-            del program.blocks[slot]
-            self._owners[slot] -= 1
-            if not self._owners[slot]:
-                self._unlist(slot)
-                self._release(slot)
-
-    def _unlist(self, slot: int) -> None:
-        """Nobody finds the block any more."""
-        key = self._key_of[slot]
-        if key is not None:
-            del self._slot_of[key]
-            self._key_of[slot] = None
-
-    def _release(self, slot: int) -> None:
-        """Frees the slot if nobody keeps it and its last transfer has ended."""
-        if not (self._owners[slot] or self._readers[slot] or self._written[slot]):
-            self._free.give_back_run(range(slot, slot + 1))
+        return min(wanted, self._table.free)
 
     def _cut(self, call: Call, failed: Collection[Key]) -> None:
         """After a failure the call's deeper blocks are of no use: they leave the pool too, so that the next time all of
         them are stored again in order. The program lets go of what cannot be loaded any more."""
         gone = set(failed)
         first = next((i for i, key in enumerate(call.chain) if key in gone), len(call.chain))
-        for key in call.chain[first:]:
-            slot = self._slot_of.get(key)
+        for slot in self._table.places(call.chain[first:]):
             if slot is not None:
-                self._unlist(slot)
+                self._table.unlist(slot)
         program = call.program
-        self._drop(program, [slot for slot in program.blocks if self._key_of[slot] is None])
+        self._table.drop(program.blocks, [slot for slot in program.blocks if self._table.key(slot) is None])
         self._settle(program)
 
     def _settle(self, program: Program) -> None:
@@ -407,7 +279,7 @@ class HostTier:
     def _forget(self, program: Program) -> None:
         if program.ended:
             self.counts["freed_ended"] += len(program.blocks)
-        self._drop(program, list(program.blocks))
+        self._table.drop(program.blocks, list(program.blocks))
         self._shelf.take(program)
         self._blank.pop(program, None)
         if self._programs.get(program.id) is program:
@@ -417,16 +289,6 @@ class HostTier:
 
     def check_integrity(self) -> None:
         """Raises AssertionError if the state contradicts itself. Looks at everything: for tests."""
-        self._free.check_integrity()
-        free = {slot for run in self._free.runs() for slot in run}
-        owners = Counter(slot for program in self._programs.values() for slot in program.blocks)
-        for slot in range(self.slots):
-            busy = bool(self._readers[slot] or self._written[slot])
-            assert self._owners[slot] >= owners[slot]
-            assert (slot in free) == (not self._owners[slot] and not busy), slot
-            assert self._key_of[slot] is None or self._owners[slot]
-        listed = {key: slot for slot, key in enumerate(self._key_of) if key is not None}
-        assert listed == self._slot_of
-        assert self._in_transfer == sum(bool(r or w) for r, w in zip(self._readers, self._written, strict=True))
+        self._table.check_integrity(Counter(slot for program in self._programs.values() for slot in program.blocks))
         for program in self._programs.values():
             assert program.calls or program.blocks or program in self._blank

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from autellix_engine.swap.tier.programs import Call, Key, Standing
-from autellix_engine.swap.tier.tier import HostTier, Status
+from autellix_engine.swap.tier.slots import Status
+from autellix_engine.swap.tier.tier import HostTier
 
 PROGRAMS = ("p", "q", "r")
 DEPTH = 8

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from autellix_engine.swap.tier.programs import Call, Key, Standing
-from autellix_engine.swap.tier.tier import HostTier, Status
+from autellix_engine.swap.tier.slots import Status
+from autellix_engine.swap.tier.tier import HostTier
 
 PLENTY = 10**9
 
