@@ -43,7 +43,7 @@ test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CP
 	AUTELLIX_ETCD=$(or $(AUTELLIX_ETCD),$(shell $(ONENODE) build etcd35)) $(PYTEST) tests/integration/controller/table $(ARGS)
 
 .PHONY: soak-table
-soak-table: venv ## the process table under random faults and random steps, 15 minutes
+soak-table: venv ## the process table under random faults and random steps (5 minutes)
 	$(PYTEST) tests/soak/test_table_soak.py $(ARGS)
 
 .PHONY: soak-gateway
