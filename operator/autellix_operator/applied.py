@@ -26,8 +26,9 @@ class AppliedBefore:
         return self._known.get(cluster, {}).get(_address(manifest)) == (_version(live), _digest(manifest))
 
     def remember(self, cluster: Key, applied: Object, manifest: Object) -> None:
-        """``manifest`` was applied, and the object is ``applied`` since."""
-        self._known.setdefault(cluster, {})[_address(manifest)] = _version(applied), _digest(manifest)
+        """``manifest`` was applied, and the object is ``applied`` since. What a dry run tells has no version."""
+        if "resourceVersion" in applied["metadata"]:
+            self._known.setdefault(cluster, {})[_address(manifest)] = _version(applied), _digest(manifest)
 
     def forget(self, cluster: Key) -> None:
         """Drops all of a cluster that is gone."""

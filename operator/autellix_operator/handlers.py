@@ -19,6 +19,8 @@ from autellix_operator.workqueue import WorkQueue
 
 #: Secrets nobody refers to, often large and many: not even listed.
 _UNINTERESTING_SECRETS: Final = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"
+#: One in every namespace.
+_UNINTERESTING_CONFIG_MAPS: Final = "metadata.name!=kube-root-ca.crt"
 
 
 def registry(
@@ -74,6 +76,7 @@ def settings(*, request_seconds: float = 30.0) -> kopf.OperatorSettings:
     for resource in _labelled():
         chosen.watching.label_selectors[_names(resource)] = f"{MANAGED_BY_LABEL}={FIELD_MANAGER},{CLUSTER_LABEL}"
     chosen.watching.field_selectors[_names(SECRET)] = _UNINTERESTING_SECRETS
+    chosen.watching.field_selectors[_names(CONFIG_MAP)] = _UNINTERESTING_CONFIG_MAPS
     chosen.networking.request_timeout = request_seconds
     chosen.networking.enforce_retry_after = True
     # Our Events come from the reconciler, one a change.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
-from autellix_operator.kube.applier import LEASE, ApiError, Applier, NotFound, Object
+from autellix_operator.kube.applier import LEASE, ApiError, Applier, Conflict, NotFound, Object
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Leadership:
             self._places = [(GLOBAL_LEASE_NAMESPACE, GLOBAL_LEASE_NAME)]
         self._renewed: dict[str, float] = {}
         self._seen: dict[str, Seen] = {}
+        self._failing: set[str] = set()
         self._others: dict[str, tuple[float, bool]] = {}
 
     async def leads(self, namespace: str) -> bool:
@@ -105,8 +106,15 @@ class Leadership:
             if await self._acquire(namespace, name):
                 # From before the request: another may count from the moment at which it was served.
                 self._renewed[namespace] = started
+            self._failing.discard(namespace)
+        except Conflict:
+            # Another was faster.
+            self._failing.discard(namespace)
         except ApiError as error:
-            log.debug("lease %s/%s: %s", namespace, name, error)
+            # Once, not with each attempt.
+            level = logging.DEBUG if namespace in self._failing else logging.WARNING
+            log.log(level, "lease %s/%s can neither be acquired nor renewed: %s", namespace, name, error)
+            self._failing.add(namespace)
         if self._holds(namespace) != held_before:
             verb = "lost" if held_before else "acquired"
             log.log(logging.WARNING if held_before else logging.INFO, "lease %s/%s %s", namespace, name, verb)

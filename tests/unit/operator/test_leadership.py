@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from autellix_operator.kube.applier import LEASE, ApiError
+from autellix_operator.kube.applier import LEASE, ApiError, Refused
 from autellix_operator.leadership import DURATION_SECONDS, RENEW_WITHIN_SECONDS, Leadership
 from support.memory_applier import MemoryApplier
 
@@ -87,6 +87,16 @@ async def test_an_operator_for_all_namespaces_leaves_alone_what_another_holds(wo
     await everywhere.attempt()
     world.pass_(2)
     assert await everywhere.leads("a")
+
+
+async def test_a_missing_right_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    operator = world.operator("first", "a")
+    world.api.failures += [Refused(403, "Forbidden", "leases is forbidden") for _ in range(3)]
+    for _ in range(3):
+        await operator.attempt()
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "lease a/autellix-operator can neither be acquired nor renewed: leases is forbidden"
+    ]
 
 
 async def test_an_api_that_does_not_answer_ends_the_lead_in_time(world: World) -> None:
