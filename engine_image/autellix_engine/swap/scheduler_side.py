@@ -14,17 +14,24 @@ from autellix_engine.swap.device_side import SwapWorkerMetadata
 from autellix_engine.swap.interface import CallTraffic, Fits
 from autellix_engine.swap.manager import Expected, SwapManager
 from autellix_engine.swap.prefetch import Prefetcher
+from autellix_engine.swap.settings import SIZE_SETTING, InvalidSwapSettings
 from autellix_engine.swap.tier.price import Prices
 from autellix_engine.swap.weighing import Weighing, observe_step
 
 
-class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc]
+class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc]  # vLLM is untyped to us
     """Tells the host tier what becomes of calls, and counts what they found."""
 
     manager: SwapManager
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.config.kv_group_configs[0].sliding_window_size_in_chunks is not None:
+            # Such a model drops the beginning of a context, and the tier keeps beginnings.
+            raise InvalidSwapSettings(
+                f"{SIZE_SETTING}: this model does not attend to its whole context; swapping works for models that do; "
+                "set it to 0"
+            )
         self._tokens_per_block: int = self.config.kv_group_configs[0].tokens_per_chunk
         self._loading = 0  # blocks whose load began in this step
         self._lost: dict[str, int] = {}  # tokens that were computed when the request was preempted
@@ -120,7 +127,8 @@ class SwapConnectorScheduler(OffloadingConnectorScheduler):  # type: ignore[misc
             for labels, count in meta.paths.items():
                 self.manager.reporter.add(metrics.TRANSFERS, count, *labels)
             if loads := meta.transfer_stats.load.bytes:
-                self.prices.seconds_per_byte.add(meta.transfer_stats.load.time / loads)
+                # Devices move their shares side by side.
+                self.prices.seconds_per_byte.add(meta.transfer_stats.load.time / loads / self.config.num_workers)
         super().update_connector_output(connector_output)
 
     def request_finished(self, request: Request) -> tuple[bool, dict[str, Any] | None]:
