@@ -42,7 +42,9 @@ test-e2e: machine venv ## real pods, traffic, faults on the throw-away Kubernete
 test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CPU), or on AUTELLIX_ETCD=/path/to/etcd
 	AUTELLIX_ETCD=$(or $(AUTELLIX_ETCD),$(shell $(ONENODE) build etcd35)) $(PYTEST) tests/integration/controller/table $(ARGS)
 
-.PHONY: soak-table
+.PHONY: soak soak-table
+soak: soak-table soak-gateway soak-swap soak-operator ## all long runs of tests, outside of CI (half an hour)
+
 soak-table: venv ## the process table under random faults and random steps (5 minutes)
 	$(PYTEST) tests/soak/test_table_soak.py $(ARGS)
 

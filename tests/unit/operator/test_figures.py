@@ -149,3 +149,23 @@ async def test_each_cluster_is_looked_at_once_a_period_until_it_is_gone() -> Non
     await asyncio.sleep(0.05)
     task.cancel()
     assert len(looked) == 3
+
+
+async def test_however_much_happens_to_a_cluster_it_is_not_looked_at_earlier() -> None:
+    looked: list[Key] = []
+
+    async def refresh(key: Key) -> bool:
+        looked.append(key)
+        return True
+
+    loop = FiguresLoop(refresh, 1000, lambda: 0.0, asyncio.get_running_loop().time)
+    loop.add(KEY)
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(5):
+        while not looked:
+            await asyncio.sleep(0.01)
+    for _ in range(5):
+        loop.add(KEY)
+        await asyncio.sleep(0.01)
+    task.cancel()
+    assert looked == [KEY]

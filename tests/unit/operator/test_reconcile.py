@@ -205,6 +205,35 @@ async def test_certificates_are_made_once_and_nothing_but_what_is_deleted_is_mad
     assert template_of(api, STATEFUL_SET, "demo-etcd") != etcd
 
 
+async def test_a_certificate_without_its_authority_is_made_anew() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({}))
+    await converged(api)
+    secret = api.objects[SECRET, "space", "demo-etcd-client"]
+    del secret["data"]["ca.crt"]
+    api.put(SECRET, secret)
+    await converged(api)
+    assert text(api, "demo-etcd-client", "ca.crt") == text(api, "demo-etcd-ca", "tls.crt")
+
+
+@pytest.mark.parametrize(("replicas", "asked"), [(2, True), (3, False), (4, False)])
+async def test_figures_are_asked_for_right_before_engines_are_taken_away(replicas: int, asked: bool) -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"engine": {"replicas": 3}}))
+    await converged(api)
+    seen: list[int] = []
+
+    async def refresh(key: Key) -> None:
+        seen.append(api.objects[DEPLOYMENT, key.namespace, "demo-engine"]["spec"]["replicas"])
+        raise ApiError(503, "Unavailable", "figures are never a reason for failure")
+
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"engine": {"replicas": replicas}}))
+    operator = Reconciler(api, IMAGES, lambda: NOON, lambda: "key", refresh_figures=refresh)
+    await operator.reconcile(KEY)
+    assert seen == ([3] if asked else [])
+    assert api.objects[DEPLOYMENT, "space", "demo-engine"]["spec"]["replicas"] == replicas
+
+
 async def test_certificates_are_renewed_in_time_and_members_need_no_new_start() -> None:
     api = MemoryApplier()
     api.put(AUTELLIX_CLUSTER, cluster_resource({}))

@@ -188,6 +188,12 @@ def test_a_wrong_spec_is_not_ready_and_keeps_what_was_known() -> None:
     assert found["endpoint"] == before["endpoint"]
 
 
+def test_figures_of_programs_are_left_to_who_writes_them() -> None:
+    before = status() | {"programs": {"live": 3}}
+    assert "programs" not in invalid_status("spec.x: wrong", 8, before, NOON)
+    assert "programs" not in status(previous=before)
+
+
 def test_an_event_tells_each_change_of_ready_once() -> None:
     starting = status({Component.ENGINE: workload(1, readyReplicas=0)})
     ready = status(previous=starting)
