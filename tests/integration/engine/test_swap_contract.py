@@ -1,6 +1,7 @@
 """The private parts of vLLM's offloading connector that ours builds on."""
 
 import inspect
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import Of
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
 from vllm.v1.kv_offload.base import OffloadingManager, OffloadingWorker, make_offload_key
+
+from autellix_engine.swap.device_side import SwapWorkerMetadata
 
 
 @pytest.mark.parametrize(
@@ -74,3 +77,12 @@ def test_the_base_does_what_ours_builds_on() -> None:
     )
     alloc = inspect.getsource(OffloadingConnectorScheduler.update_state_after_alloc)
     assert "OffloadPolicy.CHUNK_LEVEL" in alloc, "otherwise all blocks of a request are offered"
+
+
+def test_reports_of_several_devices_join_and_one_failure_counts_for_all() -> None:
+    one = SwapWorkerMetadata(completed_jobs={1: 1, 2: 1}, paths=Counter({("load", "gather"): 2}))
+    other = SwapWorkerMetadata(completed_jobs={1: 1}, failed_jobs={1}, paths=Counter({("load", "gather"): 1}))
+    joined = one.aggregate(other)
+    assert joined.completed_jobs == {1: 2, 2: 1}
+    assert joined.failed_jobs == {1}
+    assert joined.paths == {("load", "gather"): 3}
