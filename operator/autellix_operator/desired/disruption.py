@@ -20,7 +20,13 @@ def disruption_budgets(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": cluster.metadata(component, cluster.child(component)),
-            "spec": {"maxUnavailable": budget, "selector": {"matchLabels": cluster.selector(component)}},
+            "spec": {
+                "maxUnavailable": budget,
+                "selector": {"matchLabels": cluster.selector(component)},
+                # An engine that does not start must not keep its node from being drained. Of etcd's members one that is
+                # away counts: another one less, and there is no majority.
+                "unhealthyPodEvictionPolicy": "IfHealthyBudget" if component == Component.ETCD else "AlwaysAllow",
+            },
         }
         for component, budget in budgets.items()
     ]

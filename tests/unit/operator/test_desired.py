@@ -395,6 +395,13 @@ def test_budgets_are_those_of_the_spec() -> None:
     assert budgets == {"demo-engine": 3, "demo-controller": 0, "demo-etcd": 1}
 
 
+def test_what_does_not_start_keeps_no_node_from_being_drained_but_a_member_short_does() -> None:
+    policies = {
+        name: each["spec"]["unhealthyPodEvictionPolicy"] for (kind, name), each in objects().items() if "Budget" in kind
+    }
+    assert policies == {"demo-engine": "AlwaysAllow", "demo-controller": "AlwaysAllow", "demo-etcd": "IfHealthyBudget"}
+
+
 def admitted(found: Json, component: str) -> dict[int, Json]:
     ingress = found["NetworkPolicy", f"demo-{component}"]["spec"]["ingress"]
     return {each["ports"][0]["port"]: each.get("from", "everybody") for each in ingress}
