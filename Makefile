@@ -17,7 +17,6 @@ help: ## list the targets
 
 include make/python.mk
 include make/kubernetes.mk
-include make/chart.mk
 include make/kernels.mk
 include make/bench.mk
 
@@ -43,7 +42,7 @@ test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CP
 	AUTELLIX_ETCD=$(or $(AUTELLIX_ETCD),$(shell $(ONENODE) build etcd35)) $(PYTEST) tests/integration/controller/table $(ARGS)
 
 .PHONY: soak soak-table
-soak: soak-table soak-gateway soak-swap soak-operator ## all long runs of tests, outside of CI (half an hour)
+soak: soak-table soak-gateway soak-swap soak-operator soak-e2e ## all long runs of tests, outside of CI (an hour and a half)
 
 soak-table: venv ## the process table under random faults and random steps (5 minutes)
 	$(PYTEST) tests/soak/test_table_soak.py $(ARGS)
@@ -51,6 +50,10 @@ soak-table: venv ## the process table under random faults and random steps (5 mi
 .PHONY: soak-gateway
 soak-gateway: venv ## 10,000 aborted calls and 2,000 streams at once through the gateway (5 minutes)
 	ulimit -n 20000; $(PYTEST) tests/soak/test_gateway_soak.py -s --timeout=900 $(ARGS)
+
+.PHONY: soak-e2e
+soak-e2e: machine venv ## changes to a cluster under traffic, ten times over (40 minutes; ROUNDS=10)
+	AUTELLIX_SOAK_ROUNDS=$(or $(ROUNDS),10) $(PYTEST) tests/e2e/test_changes.py $(ARGS)
 
 .PHONY: demo demo-down
 demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
@@ -60,9 +63,10 @@ demo-down: python ## remove every trace of the demo
 	PYTHONPATH=tests:tests/kubernetes $(PYTHON) -m demo down
 
 .PHONY: reference
-reference: venv ## write the reference pages that follow from the code: API schema, settings, AutellixCluster
+reference: venv ## write the reference pages that follow from the code: API schema, settings, AutellixCluster, chart values
 	.venv/bin/python -m autellix_controller.reference docs/reference
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m support.crd_reference
+	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m support.chart_reference
 
 .PHONY: clean
 clean: ## remove what was built in this folder (the cache folder stays)

@@ -1,6 +1,5 @@
 """One throw-away Kubernetes for all end-to-end tests, with the operator installed and one cluster that serves."""
 
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,11 +8,14 @@ from openai import AsyncOpenAI
 
 from onenode import images
 from onenode.lab import Lab
+from onenode.layout import default_lab_folder
 from onenode.progress import Heartbeat
 from onenode.target import LabTarget, Target, chosen_context
 from support.installation import Installation
+from support.labs import named_lab
 from support.resources import autellix_cluster
 
+LAB, SECOND_LAB = "e2e", "e2e-chart"
 NAMESPACE = "agents"
 CLUSTER = "main"
 
@@ -31,13 +33,17 @@ def target() -> Iterator[Target]:
     if named is not None:
         yield named
         return
-    lab = Lab(Path(tempfile.mkdtemp(prefix="axe2e-", dir="/tmp")))
-    try:
-        lab.up(images.archives())
+    with named_lab(LAB, images.archives()) as lab:
+        Lab(default_lab_folder(SECOND_LAB)).down()  # of a run that was killed
         lab.enter_network()
         yield LabTarget(lab)
-    finally:
-        lab.down()
+
+
+@pytest.fixture
+def second_lab(target: Target) -> Iterator[Lab]:
+    """Another Kubernetes beside the first, for what ends with the chart gone."""
+    with named_lab(SECOND_LAB, images.archives()) as second:
+        yield second
 
 
 @pytest.fixture(scope="session")
@@ -63,8 +69,8 @@ def serving(installation: Installation) -> Installation:
 
 @pytest.fixture
 def cluster(serving: Installation) -> Installation:
-    """The same, and Ready now: whatever the test before did to it is over."""
-    serving.wait_ready(CLUSTER, NAMESPACE)
+    """The same, as it should be: whatever the test before did to it is over."""
+    serving.wait_settled(CLUSTER, NAMESPACE)
     return serving
 
 

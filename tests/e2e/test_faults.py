@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from openai import AsyncOpenAI
 
-from support.installation import Installation, wait_until
+from support.installation import Installation
 from support.resources import SERVED_MODEL
 from support.traffic import Program, run_program
 
@@ -48,12 +48,13 @@ async def test_pins_and_service_survive_the_loss_of_every_controller(
     before = await settled(client, "survivor", 2)
 
     kill(cluster, cluster.pods(CLUSTER, NAMESPACE, "controller"))
-    wait_until(
+    cluster.wait_until(
         lambda: cluster.condition(CLUSTER, NAMESPACE, "ControllerReady")["status"] == "False",
+        "the loss of all controllers noticed",
         seconds=30,
-        what="the loss of all controllers noticed",
     )
-    cluster.wait_ready(CLUSTER, NAMESPACE, seconds=120)
+    cluster.wait_settled(CLUSTER, NAMESPACE, seconds=120)
+    cluster.wait_answering(CLUSTER, NAMESPACE)
 
     after = await session(client, "survivor")
     assert after["engine"] == before["engine"] == run.calls[0].engine
@@ -69,11 +70,13 @@ async def test_a_program_whose_engine_dies_goes_on_elsewhere(client: AsyncOpenAI
     assert len(victim) == 1
 
     kill(cluster, victim)
-    # The node takes a moment to end the engine; until then it may answer. No call may fail meanwhile.
+    # The node takes a moment to end the engine; until then it may answer. No call may fail meanwhile: none is
+    # streamed, so each can be tried again on the other engine up to its end.
     moved_to = lost
     async with asyncio.timeout(60):
         while moved_to == lost:
-            again = await run_program(client, SERVED_MODEL, Program(name="orphan", calls=1, max_tokens=8))
+            call = Program(name="orphan", calls=1, max_tokens=8, streamed=False)
+            again = await run_program(client, SERVED_MODEL, call)
             moved_to = again.calls[0].engine
     await pinned(client, "orphan", {moved_to})
 
@@ -84,6 +87,6 @@ async def test_traffic_goes_on_while_etcd_is_away(client: AsyncOpenAI, cluster: 
     kill(cluster, pod)
     meanwhile = await run_program(client, SERVED_MODEL, Program(name="patient", calls=2, max_tokens=8))
     assert {call.engine for call in meanwhile.calls} == {run.calls[0].engine}
-    cluster.wait_ready(CLUSTER, NAMESPACE, seconds=120)
+    cluster.wait_settled(CLUSTER, NAMESPACE, seconds=120)
     await settled(client, "patient", 3)
     await pinned(client, "patient", {run.calls[0].engine})

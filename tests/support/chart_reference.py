@@ -16,7 +16,7 @@ PAGE = REPOSITORY / "docs" / "reference" / "chart-values.md"
 _HEADER = """\
 # Values of the chart
 
-Made from `charts/autellix/values.yaml` and its schema by `make chart-reference`: change those, not this page.
+Made from `charts/autellix/values.yaml` and its schema by `make reference`: change those, not this page.
 A value that is not listed, or of another type, is refused by helm with its name.
 
 | value | type | default | meaning |

@@ -8,16 +8,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from onenode.errors import OnenodeError
 from onenode.manifests import NODE_ROOT, as_list, node_root
 from onenode.target import Target
+from onenode.waiting import wait_until
 from support.prometheus import scrape
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
 OPERATOR_NAMESPACE = "autellix-system"
 RELEASE = "autellix"
+CONTROLLER_PORT = 8080
 #: Each look costs half a second of a core: kubectl is a large program.
 _POLL_SECONDS = 2.0
+#: kube-proxy gathers changes of a Service for a second: in that time a connection may still reach who is gone.
+_ROUTES_SETTLE_SECONDS = 1.5
 
 
 def chart_values(image: Callable[[str], str]) -> dict[str, Any]:
@@ -34,17 +40,6 @@ def _reference(image: str) -> dict[str, str]:
     return {"registry": "", "repository": repository, "tag": tag, "digest": digest}
 
 
-def wait_until(
-    condition: Callable[[], bool], *, seconds: float, what: str, detail: Callable[[], str] = lambda: ""
-) -> None:
-    """Polls until the condition holds. Raises TimeoutError that says what was awaited, with ``detail`` of then."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {seconds:.0f} s\n{detail()}")
-        time.sleep(_POLL_SECONDS)
-
-
 class Installation:
     """A release of the chart, and the clusters made with it."""
 
@@ -53,17 +48,27 @@ class Installation:
         self.target = target
         self._lends_files = lends_files
 
-    def install(self, *, upgrade: bool = False) -> str:
-        """Installs the chart and waits for the operator; gives what helm printed. With ``upgrade`` it may be there."""
+    def install(self, *, upgrade: bool = False, **values: Any) -> str:
+        """Installs the chart and waits for the operator; gives what helm printed. With ``upgrade`` it may be there.
+
+        ``values`` are values of the chart besides the images.
+        """
         verb = ["upgrade", "--install"] if upgrade else ["install"]
-        release = [*verb, "--create-namespace", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--values", "-"]
-        values = json.dumps(chart_values(self.target.image))
-        return self.target.helm(*release, "--wait", "--timeout", "120s", stdin=values)
+        given = json.dumps(chart_values(self.target.image) | values)
+        return self._helm(*verb, RELEASE, str(CHART), "--create-namespace", "--values", "-", "--wait", stdin=given)
+
+    def rollback(self, revision: int) -> None:
+        """Takes the release back to an earlier revision, and waits for the operator."""
+        self._helm("rollback", RELEASE, str(revision), "--wait")
+
+    def prove(self, endpoint: str, *, long_calls: int) -> str:
+        """Lets ``helm test`` check a cluster that serves; gives what it printed. Raises OnenodeError if it fails."""
+        self.install(upgrade=True, test={"endpoint": endpoint, "longCalls": long_calls})
+        return self._helm("test", RELEASE)
 
     def uninstall(self) -> None:
         """Removes the chart; clusters and their definition stay, as its documentation says."""
-        options = ("--namespace", OPERATOR_NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "120s")
-        self.target.helm("uninstall", RELEASE, *options)
+        self._helm("uninstall", RELEASE, "--ignore-not-found", "--wait")
 
     def namespace(self, name: str) -> None:
         """Makes a namespace under restricted pod security, with the claim that lends the node's files to engines."""
@@ -103,14 +108,62 @@ class Installation:
                 return dict(found)
         return {"type": kind, "status": "Unknown", "reason": "NotObserved", "message": ""}
 
+    def wait_until(
+        self, condition: Callable[[], bool], what: str, *, seconds: float, detail: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Waits for a condition that asks Kubernetes. Raises OnenodeError that says what was awaited."""
+        wait_until(condition, what, seconds=seconds, poll_seconds=_POLL_SECONDS, detail=detail)
+
     def wait_ready(self, cluster: str, namespace: str, *, seconds: float = 300) -> None:
-        """Waits until the newest spec serves. Raises TimeoutError with what kubectl says about it."""
-        wait_until(
+        """Waits until the newest spec serves. Raises OnenodeError with what kubectl says about it."""
+        self.wait_until(
             lambda: self.condition(cluster, namespace)["status"] == "True",
+            f"AutellixCluster {namespace}/{cluster} Ready",
             seconds=seconds,
-            what=f"AutellixCluster {namespace}/{cluster} Ready",
             detail=lambda: self.story(cluster, namespace),
         )
+
+    def wait_settled(self, cluster: str, namespace: str, *, seconds: float = 300) -> None:
+        """Waits until the newest spec serves and nothing is under way any more, as after something was broken.
+
+        Ready alone says that enough pods serve. Here no pod is on its way out either, and no controller misses
+        anything: neither an engine nor the process table. Raises OnenodeError with what is still under way.
+        """
+        self.wait_ready(cluster, namespace, seconds=seconds)
+        self.wait_until(
+            lambda: not self.under_way(cluster, namespace),
+            f"AutellixCluster {namespace}/{cluster} settled",
+            seconds=seconds,
+            detail=lambda: "\n".join([*self.under_way(cluster, namespace), self.story(cluster, namespace)]),
+        )
+
+    def under_way(self, cluster: str, namespace: str) -> list[str]:
+        """What has still to come to an end before a cluster is as its spec wants it; for people."""
+        pods = self.items("pods", namespace, f"autellix.dev/cluster={cluster}")
+        found = [f"{p['metadata']['name']} is leaving" for p in pods if p["metadata"].get("deletionTimestamp")]
+        for pod in self.pods(cluster, namespace, "controller"):
+            name = pod["metadata"]["name"]
+            with self.target.reach(namespace, f"pod/{name}", CONTROLLER_PORT) as url:
+                found += [f"{name}: {problem}" for problem in _problems(url)]
+        return found
+
+    def wait_answering(self, cluster: str, namespace: str, *, seconds: float = 60) -> None:
+        """Waits until every new connection to the cluster's Service is answered, as after controllers were killed."""
+        with self.endpoint(cluster, namespace) as url:
+            healthz = httpx.URL(url).copy_with(path="/healthz")
+            since = [time.monotonic()]
+
+            def long_enough() -> bool:
+                try:
+                    httpx.get(healthz, timeout=2).raise_for_status()
+                except httpx.HTTPError:
+                    since[0] = time.monotonic()
+                return time.monotonic() - since[0] > _ROUTES_SETTLE_SECONDS
+
+            wait_until(long_enough, f"answers of the Service {namespace}/{cluster}", seconds=seconds)
+
+    def _helm(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.target.helm(*arguments, "--namespace", OPERATOR_NAMESPACE, "--timeout", "180s", stdin=stdin)
 
     @contextlib.contextmanager
     def endpoint(self, cluster: str, namespace: str) -> Iterator[str]:
@@ -151,3 +204,12 @@ class Installation:
                 output = str(failed)
             parts.append(f"--- kubectl {' '.join(command)}\n{output}")
         return "\n".join(parts)
+
+
+def _problems(controller: str) -> list[str]:
+    """Why a controller is not ready, or what it misses although it is. ``controller`` is its base URL."""
+    try:
+        state = httpx.get(f"{controller}/readyz", timeout=5).json()
+    except httpx.HTTPError as failed:
+        return [f"no answer: {failed!r}"]
+    return [*state["reasons"], *state["degraded"]]

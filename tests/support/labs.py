@@ -1,17 +1,37 @@
 """What can be seen of a lab from outside, and the pods that its tests run."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from onenode import namespaces
+from onenode.cache import locked
 from onenode.lab import Lab
-from onenode.layout import BORROWED_FOLDERS
+from onenode.layout import BORROWED_FOLDERS, default_lab_folder
 
 USER = 65532
 # They count, or give another value each time they are read.
 _CHANGING = ("kernel/random/", "kernel/ns_last_pid", "kernel/pty/nr", "fs/dentry-state", "fs/file-nr", "fs/inode-")
+
+
+@contextlib.contextmanager
+def named_lab(name: str, images: Sequence[Path]) -> Iterator[Lab]:
+    """The lab called ``name``, started anew, and nothing left of it afterwards.
+
+    Its folder is always the same, so a run that was killed costs nothing but the memory of its lab until the next run,
+    which ends it. Raises OnenodeError while another run has the lab.
+    """
+    folder = default_lab_folder(name)
+    refusal = f"another run is using the lab in {folder}; wait for its end, or stop it"
+    with locked(folder.with_name(f"{name}.lock"), f"the lab {name}", refusal=refusal):
+        lab = Lab(folder)
+        try:
+            lab.up(images)
+            yield lab
+        finally:
+            lab.down()
 
 
 def kernel_settings() -> dict[str, str]:

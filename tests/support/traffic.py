@@ -37,6 +37,8 @@ class Call:
     tokens: int
     text: str
     engine: str
+    route: str
+    """Why that engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,7 @@ async def stream_call(
         tokens=tokens,
         text="".join(parts),
         engine=raw.headers.get(headers.ENGINE, ""),
+        route=raw.headers.get(headers.ROUTE, ""),
     )
 
 
@@ -115,6 +118,7 @@ async def plain_call(
         tokens=answer.usage.completion_tokens if answer.usage else 0,
         text=answer.choices[0].message.content or "",
         engine=raw.headers.get(headers.ENGINE, ""),
+        route=raw.headers.get(headers.ROUTE, ""),
     )
 
 

@@ -25,7 +25,7 @@ def main() -> int:
 
         story.play(story.prepare(lab, _tell), _tell)
         _tell(story.how_to_go_on(folder))
-    except (OnenodeError, TimeoutError) as failed:
+    except OnenodeError as failed:
         print(f"demo: {failed}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

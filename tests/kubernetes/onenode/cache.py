@@ -33,10 +33,11 @@ def digest(parts: Iterable[tuple[str, bytes]]) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, what: str, *, refusal: str = "") -> Iterator[None]:
     """Holds a lock between processes. The kernel drops it when its holder dies, however that happens.
 
-    Raises OnenodeError when nothing can be written to the folder of ``path``.
+    Raises OnenodeError when nothing can be written to the folder of ``path``. While another process has the lock it
+    waits; with a ``refusal`` it raises OnenodeError with that text instead.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,9 @@ def locked(path: Path, what: str) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BlockingIOError as error:
+            if refusal:
+                raise OnenodeError(refusal) from error
             with Heartbeat(f"waiting for another process: {what}"):
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -9,7 +9,7 @@ VALUES = (CHART / "values.yaml").read_text()
 
 
 def test_the_page_is_made_from_the_values_as_they_are() -> None:
-    assert chart_reference.PAGE.read_text() == chart_reference.current(), "run `make chart-reference`"
+    assert chart_reference.PAGE.read_text() == chart_reference.current(), "run `make reference`"
 
 
 def test_every_value_is_described() -> None:

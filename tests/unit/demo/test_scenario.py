@@ -4,7 +4,7 @@ from support.traffic import Call, Program, ProgramRun
 
 def run(name: str, *, first: float, total: float) -> ProgramRun:
     program = Program(name=name, calls=1, max_tokens=1)
-    call = Call(first_token_seconds=first, seconds=total, tokens=1, text="x", engine="e")
+    call = Call(first_token_seconds=first, seconds=total, tokens=1, text="x", engine="e", route="new")
     return ProgramRun(program=program, calls=(call,), seconds=total)
 
 

@@ -113,3 +113,14 @@ def test_what_another_user_has_made_is_used_as_it_is(tmp_path: Path, monkeypatch
     (tmp_path / "thing").mkdir()
     monkeypatch.setattr(os, "utime", refuse)
     assert published(tmp_path / "thing", lambda folder: pytest.fail("made again"), "a thing") == tmp_path / "thing"
+
+
+def test_a_lock_that_another_has_is_refused_where_waiting_is_not_wanted(tmp_path: Path) -> None:
+    with (
+        locked(tmp_path / "lock", "the work"),
+        pytest.raises(OnenodeError, match="somebody works"),
+        locked(tmp_path / "lock", "the work", refusal="somebody works"),
+    ):
+        pass
+    with locked(tmp_path / "lock", "the work", refusal="somebody works"):
+        pass

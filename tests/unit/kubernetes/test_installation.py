@@ -61,7 +61,7 @@ def test_what_is_installed_already_can_be_installed_again_by_an_upgrade() -> Non
     target = RecordingTarget()
     Installation(target).install(upgrade=True)
     ((arguments, _),) = target.calls
-    assert arguments[:3] == ("upgrade", "--install", "--create-namespace")
+    assert arguments[:2] == ("upgrade", "--install")
 
 
 def test_what_is_gone_already_can_be_removed_again() -> None:

@@ -42,6 +42,8 @@ def test_a_command_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_waiting_ends_with_what_was_awaited() -> None:
     with pytest.raises(OnenodeError, match="the sun: not within 0 s"):
         wait_until(lambda: False, "the sun", seconds=0.01, poll_seconds=0.001)
+    with pytest.raises(OnenodeError, match=r"(?s)the sun: not within 0 s\nit is night"):
+        wait_until(lambda: False, "the sun", seconds=0.01, poll_seconds=0.001, detail=lambda: "it is night")
 
 
 def test_a_refused_connection_is_not_yet_an_answer() -> None:
