@@ -24,6 +24,7 @@ from autellix_bench.candidates import (
     TRAFFIC_CORE,
     Candidate,
     autellix,
+    interpreter,
     nginx,
     process,
     vllm_router,
@@ -198,12 +199,15 @@ def main() -> int:
             command = [str(traffic), "engine", str(port), str(STREAM_EVENTS), str(PACE_MS)]
             stack.enter_context(process(command, TRAFFIC_CORE, folder / f"engine-{port}.log"))
             wait_until_it_serves(port, folder / f"engine-{port}.log")
+        python = interpreter()
+        kind = "optimized" if python.optimized else "NOT optimized: a third slower than the image's"
+        sys.stdout.write(f"our controller runs on {python.program} ({kind})\n")
         first, _, second, third = free_ports(4)
         candidates = [
             Candidate("direct", engines[0], None),
             stack.enter_context(nginx(folder, second, engines)),
             stack.enter_context(vllm_router(folder, first, engines, options.router)),
-            stack.enter_context(autellix(folder, third, engines, etcd.url)),
+            stack.enter_context(autellix(folder, third, engines, etcd.url, python)),
         ]
         results = measure(traffic, candidates, wanted, options.rounds, options.seconds)
     sys.stdout.write(table(results) + "\n")
@@ -220,7 +224,7 @@ def main() -> int:
         {"load": load, "gateway": candidate, "slots": [vars(slot) for slot in slots]}
         for (load, candidate), slots in results.items()
     ]
-    report = {"load_average": os.getloadavg(), "goals": found, "figures": figures}
+    report = {"load_average": os.getloadavg(), "python": vars(python), "goals": found, "figures": figures}
     options.output.write_text(json.dumps(report, indent=2) + "\n")
     return 0 if all(goal["met"] for goal in found) else 1
 
