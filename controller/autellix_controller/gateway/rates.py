@@ -28,7 +28,6 @@ class Bucket:
     def change(self, a_minute: int, now: float) -> None:
         """Another limit from now on; what was used stays used."""
         self._refill(now)
-        self._level = min(self._level, float(a_minute))
         self.a_minute, self._rate = a_minute, a_minute / _MINUTE
 
     def wait_seconds(self, now: float, amount: float) -> float:

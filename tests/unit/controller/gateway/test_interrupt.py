@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from autellix_controller.gateway.interrupt import Interruptible
+from autellix_controller.gateway.interrupt import Deadline, Interruptible
 
 
 class Gone(Exception):
@@ -62,3 +62,42 @@ async def test_only_the_first_interruption_counts_and_none_after_the_end() -> No
         await asyncio.sleep(0)
     work.interrupt(Gone())
     await asyncio.sleep(0)
+
+
+async def test_a_deadline_that_is_moved_on_ends_nothing_until_it_is_reached() -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def work(deadline: Deadline) -> None:
+        while loop.time() < began + 0.2:
+            deadline.move(loop.time() + 0.05)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(5)
+
+    deadline = Deadline(began + 0.05)
+    with pytest.raises(TimeoutError):
+        async with deadline:
+            await work(deadline)
+    assert 0.2 < loop.time() - began < 2
+
+
+async def test_a_deadline_may_be_moved_nearer() -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def work(deadline: Deadline) -> None:
+        deadline.move(began + 0.05)
+        await asyncio.sleep(5)
+
+    deadline = Deadline(began + 60)
+    with pytest.raises(TimeoutError):
+        async with deadline:
+            await work(deadline)
+    assert loop.time() - began < 2
+
+
+async def test_a_deadline_that_was_not_reached_leaves_nothing_behind() -> None:
+    loop = asyncio.get_running_loop()
+    async with Deadline(loop.time() + 0.05):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.1)

@@ -79,6 +79,14 @@ def test_a_changed_limit_counts_from_now_on_and_forgives_nothing() -> None:
         rates.admit("a")
     clock.now += 1.01
     rates.admit("a")
+    clock.now += 3600
+    limits = KeyLimits(requests_per_minute=100)
+    rates.admit("a")
+    limits = KeyLimits(requests_per_minute=2)
+    rates.admit("a")
+    rates.admit("a")
+    with pytest.raises(ApiError):
+        rates.admit("a")
     limits = KeyLimits()
     for _ in range(1000):
         rates.admit("a")
