@@ -197,6 +197,7 @@ class TableContract:
         a, b = await world.replica("a"), await world.replica("b")
         entry = await opened(world, a)
         assert await b.end(entry.id, cancel=True) is True
+        await world.agree()
         again = await opened(world, a)
         await world.agree()
         for table in (a, b):
@@ -204,6 +205,7 @@ class TableContract:
             assert held is not None
             assert entry.created_ms <= held.cancelled_ms < again.created_ms == held.created_ms
         assert await a.end(entry.id) is True
+        await world.agree()
         later = await opened(world, b)
         assert later.cancelled_ms == entry.created_ms, "that of this life was not asked for"
 
