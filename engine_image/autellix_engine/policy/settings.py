@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -91,6 +92,11 @@ class SchedulingSettings(BaseModel):
                 f"{len(self.queue_bounds_ms)} bounds in queue_bounds_ms"
             )
         return self
+
+    @cached_property
+    def as_json(self) -> dict[str, object]:
+        """The settings as plain values."""
+        return self.model_dump(mode="json")
 
     @classmethod
     def parse(cls, value: str | Mapping[str, object]) -> Self:

@@ -8,7 +8,7 @@ from autellix_engine.policy.core import Core
 from autellix_engine.policy.programs import Program
 
 #: Calls and programs that a snapshot lists at most, of each kind.
-LIMIT: Final = 50
+LIMIT: Final = 20
 
 
 def snapshot(core: Core, now: float, limit: int = LIMIT) -> dict[str, object]:
@@ -18,7 +18,7 @@ def snapshot(core: Core, now: float, limit: int = LIMIT) -> dict[str, object]:
     programs in the order in which their first calls came. What it costs depends on ``limit``, not on their number.
     """
     return {
-        "settings": core.settings.model_dump(mode="json"),
+        "settings": core.settings.as_json,
         "queue_bounds_ms": [round(bound, 3) for bound in core.bounds],
         "waiting_by_level": list(core.waiting_by_level()),
         "running_by_level": list(core.running_by_level()),

@@ -25,39 +25,46 @@ class StarvationWatch:
         self._ratio = ratio
         self._floor_ms = floor_ms
         self._programs: Agenda[Program] = Agenda()
-        self._calls: dict[Program, Agenda[Call]] = {}
+        # Nearly every program has one call that waits, and needs no order among its calls.
+        self._calls: dict[Program, Call | Agenda[Call]] = {}
 
     def watch(self, call: Call) -> None:
         """Begins to watch a waiting call, or takes note that its counters changed."""
-        assert call.waiting_since is not None
         program = call.program
-        calls = self._calls.get(program)
-        if calls is None:
-            calls = self._calls[program] = Agenda()
-        calls.set(call, call.waiting_since - call.wait + self._ratio * call.service)
-        self._place(program, calls)
+        entry = self._calls.get(program)
+        if entry is None or entry is call:
+            self._calls[program] = call
+            self._place(program, self._offset(call))
+            return
+        if isinstance(entry, Call):
+            other, entry = entry, Agenda()
+            entry.set(other, self._offset(other))
+            self._calls[program] = entry
+        entry.set(call, self._offset(call))
+        self._place(program, _first(entry)[0])
 
     def forget(self, call: Call) -> None:
         """Stops watching the call, if it is watched."""
-        calls = self._calls.get(call.program)
-        if calls is not None and calls.discard(call):
-            if calls:
-                self._place(call.program, calls)
-            else:
-                del self._calls[call.program]
-                self._programs.discard(call.program)
+        program = call.program
+        entry = self._calls.get(program)
+        if isinstance(entry, Agenda):
+            if not entry.discard(call):
+                return
+            if entry:
+                self._place(program, _first(entry)[0])
+                return
+        elif entry is not call:
+            return
+        del self._calls[program]
+        self._programs.discard(program)
 
     def refresh(self, program: Program) -> None:
         """Takes note that the program's figures changed."""
-        calls = self._calls.get(program)
-        if calls is not None:
-            self._place(program, calls)
-
-    def _place(self, program: Program, calls: Agenda[Call]) -> None:
-        first = calls.first()
-        assert first is not None
-        inherited = self._ratio * max(self._floor_ms, self._policy.service_ms(program)) - self._policy.wait_ms(program)
-        self._programs.set(program, first[0] + inherited)
+        entry = self._calls.get(program)
+        if isinstance(entry, Agenda):
+            self._place(program, _first(entry)[0])
+        elif entry is not None:
+            self._place(program, self._offset(entry))
 
     def next(self) -> tuple[float, Call] | None:
         """The time at which the first call starves, and that call; None if no call is watched."""
@@ -65,9 +72,17 @@ class StarvationWatch:
         if soonest is None:
             return None
         time, program = soonest
-        first = self._calls[program].first()
-        assert first is not None
-        return time, first[1]
+        entry = self._calls[program]
+        return time, _first(entry)[1] if isinstance(entry, Agenda) else entry
+
+    def _offset(self, call: Call) -> float:
+        """The call's part of its time. Counting its wait up to now does not change it."""
+        assert call.waiting_since is not None
+        return call.waiting_since - call.wait + self._ratio * call.service
+
+    def _place(self, program: Program, offset: float) -> None:
+        inherited = self._ratio * max(self._floor_ms, self._policy.service_ms(program)) - self._policy.wait_ms(program)
+        self._programs.set(program, offset + inherited)
 
     def ratio(self, call: Call, now: float) -> float:
         """The call's ratio of wait to service, with all of its wait though it may have been promoted."""
@@ -76,8 +91,14 @@ class StarvationWatch:
         return (self._policy.wait_ms(call.program) + call.total_wait + pending) / served
 
     def __len__(self) -> int:
-        return sum(map(len, self._calls.values()))
+        return sum(len(entry) if isinstance(entry, Agenda) else 1 for entry in self._calls.values())
 
     def __contains__(self, call: Call) -> bool:
-        calls = self._calls.get(call.program)
-        return calls is not None and call in calls
+        entry = self._calls.get(call.program)
+        return entry is call or (isinstance(entry, Agenda) and call in entry)
+
+
+def _first(calls: Agenda[Call]) -> tuple[float, Call]:
+    first = calls.first()
+    assert first is not None, "an empty agenda is not kept"
+    return first
