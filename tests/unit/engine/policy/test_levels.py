@@ -103,6 +103,9 @@ def test_levels_follow_programs_that_ended_and_only_new_calls_notice(policy: str
     assert late.quanta[0] < 200
     if policy != "mlfq":
         assert (early.level, late.level) == (1, 4)
+    before = early.level
+    core.charge(["early"], 1_000)
+    assert (early.level, early.quantum_end) == (before + 1, 1_000 + early.quanta[before + 1])
     core.check_integrity()
 
 
