@@ -198,7 +198,7 @@ def ratios(runs: dict[str, list[Run]], scheduler: str) -> dict[str, Ratio]:
 def main() -> int:
     """Measures, prints and writes the figures."""
     parser = argparse.ArgumentParser(description="Measures programs under each order of calls.")
-    parser.add_argument("--programs", type=int, default=40, help="in each run")
+    parser.add_argument("--programs", type=int, default=30, help="in each run")
     parser.add_argument("--repeats", type=int, default=3, help="each with other programs, the same for every scheduler")
     parser.add_argument("--slots", type=int, default=4, help="calls that run at once")
     parser.add_argument("--clock", choices=["model", "cpu"], default="model", help="what a step takes")
