@@ -302,6 +302,21 @@ def test_a_promoted_call_that_waits_longer_than_its_bound_is_counted(waited: flo
     assert core.counts["bound_breaches"] == breaches, "a wait without a promotion has no such bound"
 
 
+@pytest.mark.parametrize(("waited", "breaches"), [(25, 0), (25.1, 1)])
+def test_the_bound_lets_promoted_calls_in_front_have_their_turns(waited: float, breaches: int) -> None:
+    core = make(max_preemptions_per_step=1)
+    arrive_running(core, "holder")
+    core.charge(["holder"], 1)
+    for key in "ab":
+        core.arrive(key, now=0, program=key, service_ms=15)
+    core.plan(30, free_slots=0)  # one slot: b waits for the holder's turn and for that of a
+    core.preempt("holder", 30)
+    core.start("a", 31)
+    core.preempt("a", 40)
+    core.start("b", 30 + waited)
+    assert core.counts["bound_breaches"] == breaches
+
+
 def test_the_bound_counts_the_longest_turn_of_a_holder_and_no_slot_that_nobody_gives_up() -> None:
     core = Core(
         SchedulingSettings.parse({"starvation_ratio": 2, "starvation_floor_ms": 5, "max_preemptions_per_step": 1})
