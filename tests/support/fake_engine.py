@@ -195,7 +195,7 @@ class FakeEngine:
 
     async def _state(self, request: web.Request) -> web.Response:
         self.asked_for_state += 1
-        state = {"policy": "plas", "scheduler": {"settings": {"queue_bounds_ms": [1000, 2000]}}}
+        state = {"policy": "plas", "scheduler": {"queue_bounds_ms": [1000, 2000]}}
         return web.json_response(state, status=self.state_status)
 
     async def _end_program(self, request: web.Request) -> web.Response:

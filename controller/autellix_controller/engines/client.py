@@ -40,12 +40,8 @@ class _Models(msgspec.Struct):
     data: list[dict[str, Any]]
 
 
-class _Settings(msgspec.Struct):
-    queue_bounds_ms: tuple[float, ...] = ()
-
-
 class _Scheduler(msgspec.Struct):
-    settings: _Settings = msgspec.field(default_factory=_Settings)
+    queue_bounds_ms: tuple[float, ...] = ()
 
 
 class _State(msgspec.Struct):
@@ -108,7 +104,7 @@ class EngineClient:
             state = msgspec.json.decode(body, type=_State)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return Scheduling(has_records=True)  # of another version: it keeps records, and its levels are not known
-        bounds = state.scheduler.settings.queue_bounds_ms if state.policy in LEVELS_BY else ()
+        bounds = state.scheduler.queue_bounds_ms if state.policy in LEVELS_BY else ()
         return Scheduling(has_records=True, policy=state.policy, queue_bounds_ms=bounds)
 
     async def count_tokens(self, request: bytes) -> int | None:

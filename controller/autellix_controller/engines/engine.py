@@ -33,7 +33,7 @@ class Scheduling(msgspec.Struct, frozen=True):
     """It keeps call records and reads program context."""
     policy: str = ""
     queue_bounds_ms: tuple[float, ...] = ()
-    """Upper bounds of its levels but the last, ascending."""
+    """Upper bounds of its levels but the last, ascending. They may follow the programs: these are as last probed."""
 
 
 #: A stock engine.

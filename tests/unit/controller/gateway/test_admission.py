@@ -76,7 +76,7 @@ END = st.tuples(st.just("end"), st.integers(0, 100))
 LEAVE = st.tuples(st.just("leave"), st.integers(0, 100))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(ARRIVAL, ARRIVAL, END, END, LEAVE), min_size=60, max_size=120))
 def test_the_rules_hold_whatever_comes_and_goes(steps: list[tuple[object, ...]]) -> None:
     model = Model()
