@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autellix_engine.swap.tier.programs import Call, Key, Standing
+from autellix_engine.swap.tier.programs import Call, Key, Program, Standing
 from autellix_engine.swap.tier.slots import Status
 from autellix_engine.swap.tier.tier import HostTier
 
@@ -309,3 +309,35 @@ def test_a_context_ends_before_a_block_that_cannot_be_loaded() -> None:
     store(tier, call, context("p", 3), 0.0)
     tier.plan_store(call, 3, context("p", 2, 3), 0.0, PLENTY)
     assert tier.context(call.program) == context("p", 3)
+
+
+def test_a_program_that_makes_room_leaves_to_others_what_they_share() -> None:
+    tier = HostTier(10)
+    for i, name in enumerate(("leaves", "stays")):
+        call = tier.arrive(name, name, float(i))
+        store(tier, call, context("shared", 2) + context(name, 2), float(i))
+        tier.leave(call, i + 0.5)
+    visit(tier, "new", 7, 5.0, 6.0)  # three more than are free: two of its own, and one of the next program's
+    assert ready(tier, context("shared", 2) + context("stays", 2)) == 3
+    assert ready(tier, context("new", 7)) == 7
+    assert tier.counts["evicted_idle"] == 3
+
+
+def test_blocks_whose_load_failed_before_any_was_offered_are_gone_too() -> None:
+    tier = HostTier(8)
+    visit(tier, "p", 4, 0.0, 1.0)
+    call = tier.arrive("again", "p", 2.0)
+    tier.plan_load(call, context("p", 4))
+    tier.loaded(call, context("p", 4), ok=False)
+    tier.check_integrity()
+    assert ready(tier, context("p", 4)) == 0
+    assert tier.free == 8
+
+
+def test_of_two_idle_programs_the_one_farther_from_its_moment_is_worth_less() -> None:
+    def idle(due: float) -> Program:
+        return Program("p", transient=False, due=due)
+
+    assert idle(due=100.0).worth(now=50.0) < idle(due=60.0).worth(now=50.0)
+    assert idle(due=10.0).worth(now=50.0) < idle(due=45.0).worth(now=50.0)
+    assert idle(due=0.0).worth(now=50.0) == idle(due=100.0).worth(now=50.0)
