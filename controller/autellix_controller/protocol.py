@@ -74,7 +74,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def write(self, chunk: bytes) -> bool:
         """See ``ClientWire``."""
-        if not self.transport.is_closing():
+        if chunk and not self.transport.is_closing():  # an empty piece would say that the answer ends
             self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         return not self.flow.write_paused
 
