@@ -47,4 +47,4 @@ def test_the_share_by_size_of_the_pool(engine: SwapEngineBench, capsys: pytest.C
         told = ", ".join(f"{percent} %: {100 * share:.0f} %" for percent, share in shares.items())
         print(f"\nknown context computed again, by share of the contexts that the pool holds: {told}")
     assert shares[100] == 0
-    assert list(shares.values()) == sorted(shares.values())
+    assert shares[75] <= shares[50] <= shares[10]
