@@ -272,6 +272,31 @@ async def test_two_requests_on_one_connection_are_both_answered() -> None:
         await counters_are_zero(replica)
 
 
+async def test_a_client_that_sent_its_next_request_ahead_is_noticed_when_it_leaves() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(event("x"), then="hang")
+        reader, writer = await connect(replica)
+        writer.write(request_bytes(replica, json.dumps(replica.call(stream=True)).encode()) * 2)
+        assert b" 200 " in await reader.readline()
+        writer.close()
+        await eventually(lambda: engine.running == 0, "the engine stopped the call", seconds=2.0)
+        await counters_are_zero(replica)
+        assert len(engine.calls) == 1
+
+
+async def test_streams_that_were_asked_for_ahead_come_one_after_the_other() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(*[event("x" * 100)] * 20, DONE)
+        reader, writer = await connect(replica)
+        writer.write(request_bytes(replica, json.dumps(replica.call(stream=True)).encode()) * 3)
+        for _ in range(3):
+            assert b" 200 " in await reader.readline()
+            body = await reader.readuntil(b"0\r\n\r\n")
+            assert body.count(b"data: ") == 21
+        writer.close()
+        await counters_are_zero(replica)
+
+
 async def test_large_bodies_one_after_the_other_are_not_taken_for_a_head() -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         reader, writer = await connect(replica)
