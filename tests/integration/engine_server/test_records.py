@@ -224,8 +224,11 @@ async def test_metrics_show_all_that_the_scheduler_does(engine: EngineServer) ->
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 2)
         await make_call(engine, chat(new_context(), max_tokens=1))
         await asyncio.gather(*running)
-        for context in served:
-            await stream.read_record(context)
+        ended = set[str]()
+        while len(ended) < len(served):  # which of the two ends first is open
+            message = await stream.read(until=lambda message: isinstance(message, wire.CallRecord))
+            assert isinstance(message, wire.CallRecord)
+            ended |= {message.call} & {context.call for context in served}
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 0)
         text = (await client.get("/metrics")).text
     after = await scraped(engine)
