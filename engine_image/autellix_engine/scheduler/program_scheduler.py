@@ -21,20 +21,17 @@ from vllm.v1.request import Request, RequestStatus
 
 from autellix_engine.compatibility import SINGLE, check_layout, check_version
 from autellix_engine.launcher.handover import scheduling_settings
-from autellix_engine.policy import Cadence, Call, CallState, Core, snapshot
+from autellix_engine.policy import Cadence, Call, CallState, Core
 from autellix_engine.records.channel import make_publisher
-from autellix_engine.records.interface import RecordPublisher, SchedulerFigures
+from autellix_engine.records.interface import RecordPublisher
 from autellix_engine.scheduler.context import ContextReader
 from autellix_engine.scheduler.ledger import Ledger
 from autellix_engine.scheduler.log import logger
 from autellix_engine.scheduler.memory import MemoryForecast
+from autellix_engine.scheduler.reports import Reporter
 from autellix_engine.scheduler.request_queues import KvHoldingQueue, WaitingQueue
-from autellix_engine.scheduler.steps import DecisionTimes, StepClock
+from autellix_engine.scheduler.steps import StepClock
 from autellix_engine.swap.interface import host_tier
-from autellix_wire.records import LoadReport
-
-#: Least time between two load reports, unless the engine becomes busy or idle.
-REPORT_MS: Final = 500.0
 
 
 class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped to us
@@ -64,11 +61,9 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         self._ledger = Ledger()
         self._steps = StepClock()
         self._host_tier = host_tier(self.connector)
-        self._decisions = DecisionTimes()
+        self._reporter = Reporter(self.core, self.publisher)
         self._unready: set[Request] = set()  # cannot run for now, for a reason that vLLM has not noticed yet
         self._taken: dict[str, Request] = {}
-        self._reported_at = float("-inf")
-        self._reported_busy = False
         self.waiting = WaitingQueue(self.core, self._taken)
         self.kv_holding_waiting = KvHoldingQueue(self.core, self._taken, self._yields)
         # When memory runs out the base evicts max(priority, arrival time): with the level as priority that is the
@@ -224,7 +219,7 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
         began = self._clock()
         forecast = MemoryForecast(self.kv_cache_manager, self.requests)
         plan = self.core.plan(now, free_slots, self._host_tier.weigh(forecast.fits, self.requests, self.running))
-        self._decisions.add(self._clock() - began)
+        self._reporter.decisions.add(self._clock() - began)
         for call in plan.victims:
             request = self.requests[call.key]
             self.core.preempt(call.key, now)
@@ -299,31 +294,12 @@ class ProgramScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is untyped
 
     def _report(self, now: float, *, changed: bool = False) -> None:
         running, waiting = self.get_request_counts()
-        busy = running + waiting > 0
-        if not changed and busy == self._reported_busy and now - self._reported_at < REPORT_MS:
-            return
-        self._reported_at, self._reported_busy = now, busy
-        counts = self.core.counts
-        load = LoadReport(
-            engine=self.publisher.engine,
-            incarnation=self.publisher.incarnation,
-            running=running,
-            waiting=waiting,
-            waiting_by_level=self.core.waiting_by_level(),
-            tokens_in_flight=sum(request.num_tokens for request in self.running),
-            kv_usage_percent=100 * self.kv_cache_manager.usage,
-            dropped_records=self.publisher.dropped,
-        )
-        figures = SchedulerFigures(
-            preemptions_policy=counts["preemptions_policy"],
-            preemptions_memory=counts["preemptions_memory"],
-            promotions=counts["promotions"],
-            bound_breaches=counts["bound_breaches"],
-            worst_ratio=self.core.worst_ratio(now),
-            runnable_programs=self.core.programs.runnable,
-            running_by_level=self.core.running_by_level(),
-            decisions=tuple(self._decisions.counts),
-            decision_seconds=self._decisions.seconds,
-        )
-        state = snapshot(self.core, now) | {"malformed_contexts": dict(self._contexts.malformed)}
-        self.publisher.report(load, state, figures)
+        if changed or self._reporter.due(now, busy=running + waiting > 0):
+            self._reporter.send(
+                now,
+                running=running,
+                waiting=waiting,
+                tokens_in_flight=sum(request.num_tokens for request in self.running),
+                kv_usage=self.kv_cache_manager.usage,
+                malformed_contexts=self._contexts.malformed,
+            )
