@@ -67,7 +67,8 @@ async def short_calls_first_token_seconds(engine: EngineServer) -> float:
 
 
 async def test_with_both_slots_held_a_short_call_starts_in_a_quarter_of_stocks_time(engine: EngineServer) -> None:
-    ours = await short_calls_first_token_seconds(engine)
     async with EngineServer(stock=True, args=["--max-num-seqs", "2"]) as stock:
-        stocks = await short_calls_first_token_seconds(stock)
+        # What else a machine does only adds: the best of two tells the engines apart.
+        ours = min([await short_calls_first_token_seconds(engine) for _ in range(2)])
+        stocks = min([await short_calls_first_token_seconds(stock) for _ in range(2)])
     assert ours < stocks / 4, f"first token after {ours:.3f} s, stock after {stocks:.3f} s"
