@@ -57,9 +57,6 @@ async def test_calls_are_served_and_charged_from_the_engines_records(client: Asy
     second = await charged(replica, "agent-1", 2)
     assert second["service_ms"] > first["service_ms"]
     assert second["generated_tokens"] == 16
-    receipt = (await client.chat.completions.with_raw_response.create(**common)).headers
-    assert float(receipt["x-autellix-service-ms"]) == pytest.approx(second["service_ms"], abs=0.002)
-    assert (receipt["x-autellix-accounting"], receipt["x-autellix-level"].isdecimal()) == ("records", True)
 
 
 async def test_completions_responses_and_tokenize_pass(client: AsyncOpenAI, replica: Replica) -> None:
