@@ -35,7 +35,7 @@ test-integration: machine venv ## real etcd, API server, vLLM
 	$(PYTEST) tests/integration --verbose $(ARGS)
 
 test-e2e: machine venv ## real pods, traffic, faults on the throw-away Kubernetes
-	$(PYTEST) tests/e2e --verbose $(ARGS)
+	$(PYTEST) tests/e2e --verbose --capture=no $(ARGS)
 
 .PHONY: test-etcd-versions
 test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CPU), or on AUTELLIX_ETCD=/path/to/etcd
