@@ -24,7 +24,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from autellix_bench.clocks import Clock, CpuClock, ModelClock, fit
-from autellix_bench.goals import Goal, write
+from autellix_bench.goals import Goal, report_path, write
 from autellix_bench.programs import Program, mixed
 from autellix_engine.policy.levels import SHARES
 from autellix_engine.records.channel import NullPublisher
@@ -264,7 +264,7 @@ def main() -> int:
             for scheduler, repeats in runs.items()
         },
     }
-    write("engine", goals, figures)
+    write(report_path("engine"), goals, figures)
     return 0 if all(goal.met for goal in goals) else 1
 
 

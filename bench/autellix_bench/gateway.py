@@ -30,9 +30,11 @@ from autellix_bench.candidates import (
     vllm_router,
     wait_until_it_serves,
 )
+from autellix_bench.goals import Goal, report_path, write
 from support.etcd import free_ports, running_etcd
 
 REFERENCE = "vllm-router"
+UNIT = f" of {REFERENCE}'s"
 #: An answer of 128 tokens, at 50 a second.
 STREAM_EVENTS, PACE_MS = 128, 20
 SOURCE = Path(__file__).parents[1] / "gateway" / "traffic.c"
@@ -137,7 +139,7 @@ def spread(slots: Sequence[Slot], field: str) -> float:
     return (max(values) - min(values)) / (statistics.median(values) or 1.0)
 
 
-def goals(results: Results) -> list[dict[str, object]]:
+def goals(results: Results) -> list[Goal]:
     """The goals, as ratios to the reference of the same round; the median over the rounds."""
 
     def ratio(load: str, field: str, less: float = 0.0) -> float:
@@ -146,20 +148,15 @@ def goals(results: Results) -> list[dict[str, object]]:
         return float(statistics.median((getattr(a, field) - less) / (getattr(b, field) - less) for a, b in pairs))
 
     direct = median(results["2 KB, 1 connections", "direct"], "median_us")
-    found = [
-        ("2 KB, 32 connections: answers a second", ratio("2 KB, 32 connections", "per_second"), 1.0, True),
-        ("saturated streams: events a second", ratio("saturated streams, 32 connections", "per_second"), 1.2, True),
-        ("paced streams: CPU an event", ratio("paced streams, 128 connections", "cpu_us"), 1.5, False),
-        (
-            "2 KB, 1 connection: median latency added",
-            ratio("2 KB, 1 connections", "median_us", less=direct),
-            1.25,
-            False,
-        ),
-    ]
+    answers = ratio("2 KB, 32 connections", "per_second")
+    events = ratio("saturated streams, 32 connections", "per_second")
+    paced_cpu = ratio("paced streams, 128 connections", "cpu_us")
+    added = ratio("2 KB, 1 connections", "median_us", less=direct)
     return [
-        {"name": name, "value": round(value, 3), "goal": goal, "met": value >= goal if more else value <= goal}
-        for name, value, goal, more in found
+        Goal("2 KB, 32 connections: answers a second", answers, 1.0, UNIT, at_least=True),
+        Goal("saturated streams: events a second", events, 1.2, UNIT, at_least=True),
+        Goal("paced streams: CPU an event", paced_cpu, 1.5, UNIT),
+        Goal("2 KB, 1 connection: median latency added", added, 1.25, UNIT),
     ]
 
 
@@ -183,7 +180,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.5, help="of a slot")
     parser.add_argument("--full", action="store_true", help="every kind of traffic with 1, 32 and 128 connections")
     parser.add_argument("--only", default="", help="only the kinds of traffic whose name begins so (no goals then)")
-    parser.add_argument("--output", type=Path, default=Path("build/bench/gateway.json"))
+    parser.add_argument("--output", type=Path, default=report_path("gateway"))
     options = parser.parse_args()
     wanted = [load for load in loads(options.full) if load.name.startswith(options.only)]
     with ExitStack() as stack:
@@ -214,19 +211,12 @@ def main() -> int:
     if options.only:
         return 0
     found = goals(results)
-    for goal in found:
-        sys.stdout.write(
-            f"{goal['name']}: {goal['value']} of {REFERENCE}'s (goal {goal['goal']}), "
-            f"{'met' if goal['met'] else 'MISSED'}\n"
-        )
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     figures = [
         {"load": load, "gateway": candidate, "slots": [vars(slot) for slot in slots]}
         for (load, candidate), slots in results.items()
     ]
-    report = {"load_average": os.getloadavg(), "python": vars(python), "goals": found, "figures": figures}
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
-    return 0 if all(goal["met"] for goal in found) else 1
+    write(options.output, found, {"python": vars(python), "slots": figures})
+    return 0 if all(goal.met for goal in found) else 1
 
 
 if __name__ == "__main__":

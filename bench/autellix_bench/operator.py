@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from autellix_bench.goals import Goal, write
+from autellix_bench.goals import Goal, report_path, write
 from onenode.binaries import binary
 from support.apiserver import Client, api_server
 from support.chart import CRD
@@ -115,7 +115,7 @@ def main() -> int:
         goals, figures = measure(admin, Path(folder), chosen.clusters, chosen.rounds)
     for name, value in figures.items():
         sys.stdout.write(f"{name:>20}  {value}\n")
-    write("operator", goals, figures)
+    write(report_path("operator"), goals, figures)
     return 0 if all(each.met for each in goals) else 1
 
 

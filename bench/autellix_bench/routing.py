@@ -10,8 +10,6 @@ The exit status is 1 if a goal is missed.
 
 import argparse
 import asyncio
-import json
-import os
 import random
 import sys
 import tempfile
@@ -23,6 +21,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
+from autellix_bench.goals import Goal, report_path, write
 from autellix_controller.routing.policies import POLICIES
 from support.etcd import running_etcd
 from support.fake_engine import Call, FakeEngine, fake_engine
@@ -31,6 +30,8 @@ from support.running_controller import Replica, running_controller
 
 REPLICAS, ENGINES = 4, 8
 GOAL = 1.2
+#: The policy that the goal is for; the others are there to compare with.
+JUDGED = "autellix"
 #: Of one call, mean of an exponential distribution; an agent's turn is seldom shorter.
 SERVICE_SECONDS = 1.0
 #: Calls of one program, and the pause between two of them.
@@ -50,13 +51,7 @@ class Figure(msgspec.Struct, frozen=True):
     """Load of the most loaded engine over the mean of all, both averaged over time."""
     spread: float
     """Standard deviation of the engines' loads over their mean, at one moment, averaged over time."""
-    goal: float | None
     calls: int
-
-    @property
-    def met(self) -> bool:
-        """Whether the goal is reached; without one it is."""
-        return self.goal is None or self.value <= self.goal
 
 
 class Traffic:
@@ -131,7 +126,7 @@ async def measure(table: str, policy: str, seconds: float, seed: int) -> Figure:
     loads = [sum(sample[number] for sample in counted) / len(counted) for number in range(ENGINES)]
     mean = sum(loads) / ENGINES
     spread = sum(_deviation(sample) for sample in counted) / len(counted) / mean
-    return Figure(policy, max(loads) / mean, spread, GOAL if policy == "autellix" else None, traffic.calls)
+    return Figure(policy, max(loads) / mean, spread, traffic.calls)
 
 
 def _deviation(sample: list[int]) -> float:
@@ -149,7 +144,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measures how evenly replicas load the engines.")
     parser.add_argument("--seconds", type=float, default=40.0, help="for each policy")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="repeatable; default: all")
-    parser.add_argument("--output", type=Path, default=Path("build/bench/routing.json"))
+    parser.add_argument("--output", type=Path, default=report_path("routing"))
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -157,23 +152,16 @@ def main() -> int:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         figures = runner.run(measure_all(etcd.url, options.policy or list(POLICIES), options.seconds))
-    load = os.getloadavg()[0]
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {
-        "load_average": load,
-        "goals": [
-            {"name": f"worst engine over mean, {figure.name}", **msgspec.to_builtins(figure), "met": figure.met}
-            for figure in figures
-        ],
-    }
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
     sys.stdout.write("policy        worst/mean  spread at a moment  calls\n")
     for figure in figures:
-        verdict = "" if figure.goal is None else f"  (goal: at most {figure.goal}; {'met' if figure.met else 'MISSED'})"
-        line = f"{figure.name:<12}  {figure.value:>10.2f}  {figure.spread:>18.2f}  {figure.calls:>5}{verdict}\n"
-        sys.stdout.write(line)
-    sys.stdout.write(f"load average {load:.1f}\n")
-    return 0 if all(figure.met for figure in figures) else 1
+        sys.stdout.write(f"{figure.name:<12}  {figure.value:>10.2f}  {figure.spread:>18.2f}  {figure.calls:>5}\n")
+    goals = [
+        Goal(f"worst engine over mean, {figure.name}", figure.value, GOAL)
+        for figure in figures
+        if figure.name == JUDGED
+    ]
+    write(options.output, goals, msgspec.to_builtins(figures))
+    return 0 if all(goal.met for goal in goals) else 1
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
-from autellix_bench.goals import Goal, write
+from autellix_bench.goals import Goal, report_path, write
 from autellix_engine.policy import Core, SchedulingSettings
 from autellix_engine.records.channel import ChannelPublisher
 from autellix_engine.records.interface import SchedulerFigures
@@ -313,7 +313,7 @@ def main() -> int:
         }
         for comparison in comparisons
     }
-    write("scheduler", goals, figures)
+    write(report_path("scheduler"), goals, figures)
     return 0 if all(goal.met for goal in goals) else 1
 
 

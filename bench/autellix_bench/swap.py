@@ -18,7 +18,7 @@ from typing import Any
 from vllm.v1.kv_offload.base import LookupResult, OffloadingManager, OffloadKey, ReqContext
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 
-from autellix_bench.goals import Goal, write
+from autellix_bench.goals import Goal, report_path, write
 from autellix_engine.swap.manager import Expected, SwapManager
 from autellix_engine.swap.tier.tier import HostTier
 
@@ -132,7 +132,7 @@ def main() -> int:
         )
         for name in names
     ]
-    write("swap", goals, {"ours_ms": medians, "vllm_ms": reference})
+    write(report_path("swap"), goals, {"ours_ms": medians, "vllm_ms": reference})
     return 0 if all(goal.met for goal in goals) else 1
 
 

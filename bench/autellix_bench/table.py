@@ -8,7 +8,6 @@ Client and etcd share this machine. Each figure comes with its goal; the exit st
 import argparse
 import asyncio
 import gc
-import json
 import os
 import random
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import msgspec
 import uvloop
 
+from autellix_bench.goals import Goal, report_path, write
 from autellix_controller.table import Timings, open_table
 from autellix_controller.table.channel import Members
 from autellix_controller.table.contact import Contact
@@ -43,21 +43,6 @@ BURST = 64
 GOAL_COMPLETIONS = 10_000.0
 GOAL_CATCH_UP_SECONDS = 10.0
 GOAL_BYTES = 2048.0
-
-
-class Figure(msgspec.Struct, frozen=True):
-    """One measurement and what it should be."""
-
-    name: str
-    value: float
-    unit: str
-    goal: float
-    higher_is_better: bool
-
-    @property
-    def met(self) -> bool:
-        """Whether the goal is reached."""
-        return self.value >= self.goal if self.higher_is_better else self.value <= self.goal
 
 
 def resident_bytes() -> int:
@@ -193,8 +178,8 @@ def completion(entry: ProgramEntry, number: int) -> CallRecord:
     )
 
 
-async def measure(etcd: Etcd, programs: int, seconds: float) -> list[Figure]:
-    """All figures."""
+async def measure(etcd: Etcd, programs: int, seconds: float) -> list[Goal]:
+    """All that has a goal."""
     url, process = etcd.url, etcd.only.process
     assert process is not None
     await fill(url, programs)
@@ -210,13 +195,13 @@ async def measure(etcd: Etcd, programs: int, seconds: float) -> list[Figure]:
     core_us = 1e6 / GOAL_COMPLETIONS
     alone = await complete_calls_in_file(programs, seconds)
     return [
-        Figure("completions written", completions.per_second, "1/s", GOAL_COMPLETIONS, True),
-        Figure("CPU of a completion, controller", completions.controller_us, "us", core_us, False),
-        Figure("CPU of a completion, etcd", completions.etcd_us, "us", core_us, False),
-        Figure(f"catch-up of a fresh replica, {programs} programs", catch_up, "s", GOAL_CATCH_UP_SECONDS, False),
-        Figure("memory a program", each, "bytes", GOAL_BYTES, False),
-        Figure("completions written, SQLite", alone.per_second, "1/s", GOAL_COMPLETIONS, True),
-        Figure("CPU of a completion, SQLite", alone.controller_us, "us", core_us, False),
+        Goal("completions written", completions.per_second, GOAL_COMPLETIONS, " 1/s", at_least=True),
+        Goal("CPU of a completion, controller", completions.controller_us, core_us, " us"),
+        Goal("CPU of a completion, etcd", completions.etcd_us, core_us, " us"),
+        Goal(f"catch-up of a fresh replica, {programs} programs", catch_up, GOAL_CATCH_UP_SECONDS, " s"),
+        Goal("memory a program", each, GOAL_BYTES, " bytes"),
+        Goal("completions written, SQLite", alone.per_second, GOAL_COMPLETIONS, " 1/s", at_least=True),
+        Goal("CPU of a completion, SQLite", alone.controller_us, core_us, " us"),
     ]
 
 
@@ -225,31 +210,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measures the process table in etcd.")
     parser.add_argument("--programs", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--output", type=Path, default=Path("build/bench/table.json"))
+    parser.add_argument("--output", type=Path, default=report_path("table"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_etcd(Path(folder)) as etcd:
-        figures = run(measure(etcd, options.programs, options.seconds))
-    load = os.getloadavg()[0]
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {
-        "load_average": load,
-        "goals": [msgspec.to_builtins(figure) | {"met": figure.met} for figure in figures],
-    }
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
-    sys.stdout.write("".join(f"{line}\n" for line in map(described, figures)) + f"load average {load:.1f}\n")
-    return 0 if all(figure.met for figure in figures) else 1
+        goals = run(measure(etcd, options.programs, options.seconds))
+    write(options.output, goals, {})
+    return 0 if all(goal.met for goal in goals) else 1
 
 
-def run(steps: Coroutine[Any, Any, list[Figure]]) -> list[Figure]:
+def run(steps: Coroutine[Any, Any, list[Goal]]) -> list[Goal]:
     """Runs on the event loop that the controller uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(steps)
-
-
-def described(figure: Figure) -> str:
-    """One line for people."""
-    sign, verdict = ("at least" if figure.higher_is_better else "at most"), ("met" if figure.met else "MISSED")
-    return f"{figure.name}: {figure.value:,.1f} {figure.unit} (goal: {sign} {figure.goal:,.0f}; {verdict})"
 
 
 if __name__ == "__main__":
