@@ -1,16 +1,14 @@
 """Brings unwritten accounting to the store, many programs in a transaction, off the path of requests."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from autellix_controller.background import Backoff
-from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.layout import Layout, encode_program
 from autellix_controller.table.leases import ExpiryLeases
 from autellix_controller.table.mirror import Change, Mirror
+from autellix_controller.table.rounds import Rounds
 from autellix_controller.table.store import MAX_SWAPS, EtcdStore, LeaseGone, StoreAway, Swap
 from autellix_controller.table.sync import learn
 from autellix_controller.table.timings import Timings
@@ -45,62 +43,28 @@ class Writer:
         self._store = store
         self._leases = leases
         self._layout = layout
-        self._linger_seconds = timings.linger
-        self._backoff = Backoff(timings.linger, timings.retry, rng)
-        self._work = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._waiting: list[asyncio.Future[None]] = []
-        self._stopped = True
+        self._rounds = Rounds(timings, what="accounting", rng=rng)
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     def wake(self) -> None:
         """There is something to write."""
-        self._work.set()
+        self._rounds.wake()
 
     async def flush(self) -> None:
         """Returns when a round that began after this call has written everything. Raises TableUnavailable if that
         round could not, or if the writer does not run."""
-        if self._stopped:
-            raise TableUnavailable("the process table is not started, or closed")
         self._mirror.mark_all_dirty()
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
-        self._work.set()
-        self._hurry.set()
-        await done
+        await self._rounds.written()
 
     async def run(self) -> None:
         """Writes for ever; cancel it to stop."""
-        pause = self._linger_seconds
-        waiting: list[asyncio.Future[None]] = []
-        self._stopped = False
-        try:
-            while True:
-                await self._work.wait()
-                await self._linger(pause)
-                self._work.clear()
-                self._hurry.clear()
-                waiting, self._waiting = self._waiting, []
-                failure = await self._round(self._mirror.take_dirty())
-                _resolve(waiting, failure)
-                if failure is None:
-                    self._backoff.reset()
-                    pause = self._linger_seconds
-                else:
-                    pause = self._backoff.pause()
-                    self._work.set()
-        finally:
-            self._stopped = True
-            _resolve([*waiting, *self._waiting], StoreAway("the writer has stopped"))
+        await self._rounds.run(self._round, ended="the writer has stopped")
 
-    async def _linger(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), seconds)
-
-    async def _round(self, programs: Sequence[str]) -> StoreAway | None:
+    async def _round(self) -> str | None:
         failures: list[StoreAway] = []
-        await asyncio.gather(*(self._write_in_turn(chunk, failures) for chunk in self._chunks(programs)))
-        return failures[0] if failures else None
+        chunks = self._chunks(self._mirror.take_dirty())
+        await asyncio.gather(*(self._write_in_turn(chunk, failures) for chunk in chunks))
+        return str(failures[0]) if failures else None
 
     def _chunks(self, programs: Sequence[str]) -> Iterator[list[str]]:
         """What goes into one transaction each: bounded in number and in bytes."""
@@ -161,13 +125,3 @@ class Writer:
             encode_program(change.entry),
             lease,
         )
-
-
-def _resolve(waiting: Sequence[asyncio.Future[None]], failure: StoreAway | None) -> None:
-    for done in waiting:
-        if done.done():
-            continue
-        if failure is None:
-            done.set_result(None)
-        else:
-            done.set_exception(TableUnavailable(f"accounting could not be written: {failure}"))
