@@ -1,9 +1,15 @@
 """The private parts of vLLM that the scheduler class relies on. A new version is supported once this is green."""
 
 import inspect
+import threading
+from importlib.metadata import entry_points
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm import platforms
+from vllm.distributed.device_communicators import shm_broadcast
+from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -13,6 +19,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCore, EngineCoreProc
 from vllm.v1.request import Request, RequestStatus
 
+from autellix_engine import waiting
+from autellix_engine.launcher import handover
 from support.model_free import make_request, make_scheduler, vllm_config
 
 
@@ -133,3 +141,34 @@ def test_the_base_does_what_ours_builds_on() -> None:
 
 def test_a_client_may_set_a_priority_that_a_new_request_carries() -> None:
     assert Request.__lt__(make_request("a", priority=1), make_request("b", priority=2))
+
+
+def test_whoever_waits_for_a_message_of_another_process_yields_by_a_name_of_the_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = threading.Event()
+    monkeypatch.setattr(shm_broadcast, "sched_yield", waited.set)
+    writer = MessageQueue(1, 1)
+    reader = MessageQueue.create_from_handle(writer.export_handle(), 0)
+    got: list[object] = []
+    reading = threading.Thread(target=lambda: got.append(reader.dequeue(timeout=30)))
+    reading.start()
+    assert waited.wait(30)
+    writer.enqueue("step")
+    reading.join()
+    assert got == ["step"]
+
+
+def test_the_general_plugin_is_found_by_vllm() -> None:
+    [plugin] = [it for it in entry_points(group="vllm.general_plugins") if it.name == "autellix"]
+    assert plugin.load() is waiting.install
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_only_on_cpus_do_waiting_processes_sleep(monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool) -> None:
+    original = shm_broadcast.sched_yield
+    monkeypatch.setattr(shm_broadcast, "sched_yield", original)
+    monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
+    monkeypatch.setenv(handover.RECORDS_SOCKET, "/tmp/records.sock")
+    waiting.install()
+    assert shm_broadcast.sched_yield is (waiting.sleep_a_little if on_cpu else original)

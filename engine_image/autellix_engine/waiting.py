@@ -1,0 +1,32 @@
+"""Lets the processes of an engine on CPUs sleep while they wait for one another (``docs/decisions/0019``).
+
+vLLM's engine core and its worker hand steps over through shared memory, and whoever waits yields the processor in a
+loop. Beside a GPU that takes one of many cores. On CPUs it takes a core from the model and from all else on the node.
+"""
+
+import os
+import time
+from typing import Final
+
+from autellix_engine.launcher import handover
+
+#: Between two looks. A step on CPUs takes milliseconds, and two such waits belong to it.
+LOOK_SECONDS: Final = 50e-6
+
+
+def install() -> None:
+    """A general plugin, called once in each of vLLM's processes. On a GPU or without our launcher it does nothing."""
+    if handover.RECORDS_SOCKET not in os.environ:
+        return
+    # Imported here: this module is found by its name in processes that have no use for either.
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        from vllm.distributed.device_communicators import shm_broadcast
+
+        shm_broadcast.sched_yield = sleep_a_little
+
+
+def sleep_a_little() -> None:
+    """In place of ``sched_yield``."""
+    time.sleep(LOOK_SECONDS)
