@@ -15,8 +15,9 @@ import uvloop
 
 from autellix_controller import listing, logs, proof, server
 from autellix_controller.access import InvalidKeys, KeysFile
+from autellix_controller.engines.keys import InvalidEngineKeys, engine_keys
 from autellix_controller.sessions.api import describe
-from autellix_controller.settings import InvalidSettings, Settings, TableSettings, add_arguments, load, read_engine_key
+from autellix_controller.settings import InvalidSettings, Settings, TableSettings, add_arguments, load
 from autellix_controller.table.interface import TableUnavailable
 from autellix_controller.table.reader import read_programs
 from autellix_controller.table.urls import InvalidTable
@@ -105,9 +106,9 @@ def _prove(arguments: argparse.Namespace) -> None:
 def _serve(arguments: argparse.Namespace) -> None:
     try:
         settings = load(Settings, vars(arguments))
-        engine_key = read_engine_key(settings)
+        shown = engine_keys(settings.engine_key_file)
         keys = KeysFile(settings.api_keys_file) if settings.api_keys_file else None
-    except InvalidSettings as error:
+    except (InvalidSettings, InvalidEngineKeys) as error:
         _refuse(str(error))
     except InvalidKeys as error:
         _refuse(f"api_keys_file: {error}")
@@ -124,7 +125,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     logs.configure(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(server.serve(settings, sock, keys=keys, engine_key=engine_key))
+            runner.run(server.serve(settings, sock, keys=keys, engine_keys=shown))
     except InvalidTable as error:
         _refuse(str(error), status=1)
 

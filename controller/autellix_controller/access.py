@@ -1,10 +1,7 @@
 """Who is calling: API keys from a mounted file, compared by hash in constant time, read again when the file changes."""
 
-import asyncio
 import hashlib
 import hmac
-import logging
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,15 +10,12 @@ from typing import Final
 import msgspec
 
 from autellix_controller.errors import ApiError, ErrorCode
-from autellix_controller.logs import fields
-
-log = logging.getLogger(__name__)
+from autellix_controller.followed import FollowedFile
 
 #: Owner of sessions opened without a key.
 ANONYMOUS: Final = "anonymous"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _KEY: Final = re.compile(r"[!-~]{8,512}")
-_RELOAD_SECONDS: Final = 2.0
 
 
 class InvalidKeys(ValueError):
@@ -138,41 +132,5 @@ class KeysFile:
 
     def __init__(self, path: Path) -> None:
         """Raises InvalidKeys if the file cannot be read or holds no usable keys."""
-        self._path = path
-        self._seen = self._stamp()
-        self.access = Access(self._read())
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            # Follows links: a mounted Secret changes by switching one.
-            stat = os.stat(self._path)
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-    def _read(self) -> tuple[ApiKey, ...]:
-        try:
-            return parse_keys(self._path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidKeys(f"cannot be read: {type(error).__name__}") from None
-
-    def reload_if_changed(self) -> bool:
-        """Reads the file again if it changed; a bad one is logged and the keys in force stay."""
-        stamp = self._stamp()
-        if stamp == self._seen:
-            return False
-        self._seen = stamp
-        try:
-            keys = self._read()
-        except InvalidKeys as error:
-            log.error("API keys not reloaded", extra=fields(file=str(self._path), reason=str(error)))
-            return False
-        self.access.replace(keys)
-        log.info("API keys reloaded", extra=fields(file=str(self._path), keys=len(keys)))
-        return True
-
-    async def follow(self) -> None:
-        """Looks at the file every two seconds, for ever."""
-        while True:
-            await asyncio.sleep(_RELOAD_SECONDS)
-            self.reload_if_changed()
+        self.access = Access(())
+        self.file = FollowedFile(path, lambda text: self.access.replace(parse_keys(text)), InvalidKeys, "API keys")

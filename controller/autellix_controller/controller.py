@@ -13,10 +13,12 @@ from autellix_controller.engines.client import EngineClient, new_session
 from autellix_controller.engines.discovery import Discovery, StaticDiscovery
 from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, KubernetesSlices
 from autellix_controller.engines.fleet import Fleet
+from autellix_controller.engines.keys import EngineKeys
 from autellix_controller.engines.tokens import TokenCounter
 from autellix_controller.gateway.attempts import Attempts, Terms
 from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
 from autellix_controller.gateway.gateway import Gateway, Limits
+from autellix_controller.gateway.keyed import KeyedUpstream
 from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.routes import ROUTES
@@ -39,10 +41,10 @@ class Controller:
     Make it inside the event loop that will run it.
     """
 
-    def __init__(self, settings: Settings, *, keys: KeysFile | None, engine_key: str | None) -> None:
+    def __init__(self, settings: Settings, *, keys: KeysFile | None, engine_keys: EngineKeys) -> None:
         access = keys.access if keys is not None else Access(None)
         registry = metrics.new_registry()
-        self._keys = keys
+        self._files = [file for file in (keys.file if keys else None, engine_keys.file) if file is not None]
         self._http = new_session()
         self._upstream = PooledUpstream(connect_seconds=settings.connect_deadline_seconds)
         self._kubernetes = KubernetesSlices(*settings.kubernetes_service) if settings.kubernetes_service else None
@@ -62,13 +64,13 @@ class Controller:
         self.fleet = Fleet(
             discovery,
             self._accounting,
-            lambda url: EngineClient(self._http, url, engine_key),
+            lambda url: EngineClient(self._http, url, engine_keys),
             probe_seconds=settings.probe_seconds,
         )
         rules = Rules(
             settings.locality_threshold_tokens, settings.spill_ratio, settings.spill_calls, settings.spill_tokens
         )
-        tokens = TokenCounter(self.fleet, lambda url: EngineClient(self._http, url, engine_key))
+        tokens = TokenCounter(self.fleet, lambda url: EngineClient(self._http, url, engine_keys))
         router = Router(self.fleet, self.table, tokens, rules, policy=settings.routing_policy)
         programs = Programs(
             self.table,
@@ -98,12 +100,11 @@ class Controller:
             fleet=self.fleet,
             router=router,
             accounting=self._accounting,
-            upstream=self._upstream,
+            upstream=KeyedUpstream(self._upstream, engine_keys),
             metrics=call_metrics,
             rates=rates,
             terms=Terms(
                 replica=settings.replica,
-                engine_key=engine_key,
                 isolate_prefix_cache=settings.isolate_prefix_cache,
                 deadlines=Deadlines(
                     first_byte=settings.first_byte_deadline_seconds,
@@ -160,8 +161,7 @@ class Controller:
         await self.table.start()
         await self.fleet.start()
         self._tasks.append(asyncio.create_task(forever("cancelled calls", self.gateway.calls.follow)))
-        if self._keys is not None:
-            self._tasks.append(asyncio.create_task(forever("API keys", self._keys.follow)))
+        self._tasks += [asyncio.create_task(forever(file.what, file.follow)) for file in self._files]
         return self
 
     async def __aexit__(

@@ -12,6 +12,7 @@ import uvicorn
 
 from autellix_controller.access import KeysFile
 from autellix_controller.controller import Controller
+from autellix_controller.engines.keys import EngineKeys
 from autellix_controller.logs import fields
 from autellix_controller.protocol import HttpProtocol
 from autellix_controller.settings import Settings
@@ -63,7 +64,7 @@ def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
     return _Server(config)
 
 
-async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | None, engine_key: str | None) -> None:
+async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | None, engine_keys: EngineKeys) -> None:
     """Serves until a signal comes, then drains: first the replica stops being ready and goes on as before, for the
     notice; then it takes no new connections and lets running calls end; at the deadline it ends what still runs."""
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -74,7 +75,7 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    async with Controller(settings, keys=keys, engine_key=engine_key) as controller:
+    async with Controller(settings, keys=keys, engine_keys=engine_keys) as controller:
         server = http_server(controller, settings)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         host, port = sock.getsockname()[:2]

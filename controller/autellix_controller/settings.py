@@ -31,12 +31,12 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from autellix_controller.engines.keys import ENGINE_KEY_VARIABLE
 from autellix_controller.table.access import EtcdAccess
 from autellix_controller.table.urls import InvalidTable, parse_table_url
 from autellix_wire import headers
 
 ENV_PREFIX: Final = "AUTELLIX_CONTROLLER_"
-ENGINE_KEY_VARIABLE: Final = "AUTELLIX_ENGINE_KEY"
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _KUBERNETES_URL: Final = re.compile(rf"kubernetes://({_DNS_LABEL})/({_DNS_LABEL})")
@@ -176,7 +176,8 @@ class Settings(TableSettings):
     )
     engine_key_file: Path | None = Field(
         None,
-        description=f"file with the key that engines ask for; without it the key is taken from {ENGINE_KEY_VARIABLE}",
+        description="file with the key that engines ask for, read again when it changes; further lines: keys to try "
+        f"where the first is refused; without a file the key is taken from {ENGINE_KEY_VARIABLE}",
     )
     replica: str = Field(
         default_factory=lambda: f"{socket.gethostname()[:200]}-{secrets.token_hex(4)}",
@@ -378,19 +379,3 @@ def _first_line(error: ValidationError) -> str:
     if first["type"] == "value_error":
         return f"{name}: {message}"
     return f"{name}: {first['input']!r}: {message}"
-
-
-def read_engine_key(settings: Settings, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The key that engines ask for, None if they ask for none. Raises InvalidSettings; never shows the key."""
-    source, key = ENGINE_KEY_VARIABLE, environ.get(ENGINE_KEY_VARIABLE, "")
-    if settings.engine_key_file:
-        source = f"engine_key_file: {settings.engine_key_file}"
-        try:
-            key = settings.engine_key_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidSettings(f"{source}: cannot be read: {type(error).__name__}") from None
-        if not key:
-            raise InvalidSettings(f"{source}: is empty; one line with the key is expected")
-    if not re.fullmatch(r"[!-~]*", key):
-        raise InvalidSettings(f"{source}: the key must be visible ASCII characters without spaces")
-    return key or None

@@ -10,9 +10,11 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 _KEY_VARIABLE: Final = "AUTELLIX_ENGINE_KEY"
+_KEY_FILE_VARIABLE: Final = "AUTELLIX_ENGINE_KEY_FILE"
 _STATE_PATH: Final = "/autellix/v1/state"
 #: Longest time one question to the engine may take.
 _REQUEST_SECONDS: Final = 2.0
@@ -71,10 +73,23 @@ def drain(
     say(f"the deadline of {deadline_seconds:g} s is reached" + (f"; last seen {last_said}" if last_said else ""))
 
 
+def read_key(env: Mapping[str, str]) -> str | None:
+    """The engine's key, None if it has none: from the file as it is now, since keys are exchanged there, or from the
+    environment. Raises StateUnknown."""
+    file = env.get(_KEY_FILE_VARIABLE)
+    if file is None:
+        return env.get(_KEY_VARIABLE)
+    try:
+        words = Path(file).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StateUnknown(f"{_KEY_FILE_VARIABLE}: {file} cannot be read: {type(error).__name__}") from None
+    return words[0] if words else None
+
+
 def look_at_engine(port: int, key: str | None) -> Load:
     """Asks the engine on this machine. Raises EngineGone or StateUnknown."""
     if key is not None and not (key.isascii() and key.isprintable()):  # http.client would show it in its error
-        raise StateUnknown(f"{_KEY_VARIABLE} is not visible ASCII")
+        raise StateUnknown("the engine's key is not visible ASCII")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_REQUEST_SECONDS)
     try:
         connection.request("GET", _STATE_PATH, headers={"authorization": f"Bearer {key}"} if key else {})
@@ -111,9 +126,8 @@ def main(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     )
     parser.add_argument("--port", type=_port, default=8000, help="the engine's port (default: 8000)")
     given = parser.parse_args(arguments)
-    key = env.get(_KEY_VARIABLE)
     drain(
-        lambda: look_at_engine(given.port, key),
+        lambda: look_at_engine(given.port, read_key(env)),
         given.deadline_seconds,
         given.initial_delay_seconds,
         say=lambda text: print(f"drain: {text}", flush=True),  # noqa: T201

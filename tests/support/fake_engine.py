@@ -127,7 +127,11 @@ class FakeEngine:
     """The engine's state; ``script`` may be changed at any time."""
 
     def __init__(self, name: str, *, with_records: bool, key: str | None, model: str) -> None:
-        self.name, self.with_records, self.key, self.model = name, with_records, key, model
+        self.name, self.with_records, self.model = name, with_records, model
+        self.keys = {key} if key else set()
+        """Each of them opens the engine; none: it is open."""
+        self.refused = 0
+        """Requests without one of them."""
         self.url = ""
         self.script: Script = answer
         self.healthy = True
@@ -183,7 +187,9 @@ class FakeEngine:
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if self.key and request.path != "/health" and request.headers.get("authorization") != f"Bearer {self.key}":
+        shown = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self.keys and request.path != "/health" and shown not in self.keys:
+            self.refused += 1
             return web.json_response({"error": {"message": "engine key"}}, status=401)
         return await handler(request)
 

@@ -12,6 +12,7 @@ import uvicorn
 from autellix_controller import server
 from autellix_controller.access import KeysFile
 from autellix_controller.controller import Controller
+from autellix_controller.engines.keys import EngineKeys, engine_keys
 from autellix_controller.settings import Settings
 from support.fake_engine import MODEL, FakeEngine
 
@@ -35,6 +36,7 @@ class Replica:
     http: aiohttp.ClientSession
     url: str
     server: uvicorn.Server
+    engine_keys: EngineKeys
 
     @property
     def connections(self) -> int:
@@ -75,7 +77,8 @@ async def running_controller(
     keys = KeysFile(checked.api_keys_file) if checked.api_keys_file else None
     sock = server.listen(checked)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    async with Controller(checked, keys=keys, engine_key=key) as controller:
+    shown = EngineKeys([key]) if key else engine_keys(checked.engine_key_file, {})
+    async with Controller(checked, keys=keys, engine_keys=shown) as controller:
         http_server = server.http_server(controller, checked)
         http_server.config.load()
         http_server.lifespan = http_server.config.lifespan_class(http_server.config)
@@ -84,7 +87,7 @@ async def running_controller(
             if ready:
                 await eventually(lambda: controller.readiness().ready, "the replica is ready")
             async with aiohttp.ClientSession(url, headers=headers, auto_decompress=False) as http:
-                yield Replica(controller, checked, http, url, http_server)
+                yield Replica(controller, checked, http, url, http_server, shown)
         finally:
             # Without the pauses of an orderly end, which has tests of its own.
             for listener in http_server.servers:

@@ -1,6 +1,8 @@
 """The controller's own requests to engines, apart from clients' calls: probes, models, records, ended programs."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -9,6 +11,7 @@ import msgspec
 
 from autellix_controller.engines.engine import LEVELS_BY, NO_SCHEDULING, Scheduling
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
+from autellix_controller.engines.keys import EngineKeys
 from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH, STATE_PATH
 
 _PROBE: Final = aiohttp.ClientTimeout(total=5.0)
@@ -59,9 +62,21 @@ def new_session() -> aiohttp.ClientSession:
 class EngineClient:
     """Requests to one engine."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, key: str | None) -> None:
-        self._session, self._url = session, url
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+    def __init__(self, session: aiohttp.ClientSession, url: str, keys: EngineKeys) -> None:
+        self._session, self._url, self._keys = session, url, keys
+
+    @asynccontextmanager
+    async def _ask(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Sends a request; where a key is refused, with the next one. Raises aiohttp.ClientError and TimeoutError."""
+        given = options.pop("headers", {})
+        *others, last = self._keys.mappings
+        for key in others:
+            async with self._session.request(method, self._url + path, headers=given | key, **options) as response:
+                if response.status != HTTPStatus.UNAUTHORIZED:
+                    yield response
+                    return
+        async with self._session.request(method, self._url + path, headers=given | last, **options) as response:
+            yield response
 
     async def models(self) -> tuple[dict[str, Any], ...]:
         """Probes the engine: healthy, and the entries of its model list. Raises ProbeFailed.
@@ -69,10 +84,10 @@ class EngineClient:
         ``/health`` is not part of the OpenAI API: a server without it counts as healthy when it lists its models.
         """
         try:
-            async with self._session.get(f"{self._url}/health", headers=self._headers, timeout=_PROBE) as response:
+            async with self._ask("GET", "/health", timeout=_PROBE) as response:
                 if response.status >= 500:
                     raise ProbeFailed(f"/health answered {response.status}")
-            async with self._session.get(f"{self._url}/v1/models", headers=self._headers, timeout=_PROBE) as response:
+            async with self._ask("GET", "/v1/models", timeout=_PROBE) as response:
                 if response.status in (401, 403):
                     raise ProbeFailed(f"it refuses the engine key: /v1/models answered {response.status}")
                 if response.status != 200:
@@ -92,7 +107,7 @@ class EngineClient:
         taken for a stock one.
         """
         try:
-            async with self._session.get(self._url + STATE_PATH, headers=self._headers, timeout=_PROBE) as response:
+            async with self._ask("GET", STATE_PATH, timeout=_PROBE) as response:
                 if response.status >= 500:
                     return None
                 if response.status != 200 or response.content_type != "application/json":
@@ -109,11 +124,9 @@ class EngineClient:
 
     async def count_tokens(self, request: bytes) -> int | None:
         """Tokens of a request to ``/tokenize``; None if the engine does not say. Raises TokenizeUnsupported."""
-        headers = {**self._headers, "Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"}
         try:
-            async with self._session.post(
-                f"{self._url}/tokenize", data=request, headers=headers, timeout=_PROBE
-            ) as response:
+            async with self._ask("POST", "/tokenize", data=request, headers=headers, timeout=_PROBE) as response:
                 if response.status in (404, 405, 501):
                     raise TokenizeUnsupported
                 return msgspec.json.decode(await response.read(), type=_Count).count if response.status == 200 else None
@@ -125,9 +138,7 @@ class EngineClient:
         params = {"after": after} if after else {}
         rest = b""
         try:
-            async with self._session.get(
-                self._url + RECORDS_PATH, headers=self._headers, params=params, timeout=_STREAM
-            ) as response:
+            async with self._ask("GET", RECORDS_PATH, params=params, timeout=_STREAM) as response:
                 if response.status in (404, 405):
                     raise StreamUnsupported
                 if response.status != 200:
@@ -144,9 +155,8 @@ class EngineClient:
     async def end_program(self, engine_program: str) -> bool:
         """Tells the engine to forget a program; False if it could not be told (it forgets idle programs itself)."""
         try:
-            async with self._session.delete(
-                f"{self._url}{PROGRAMS_PATH}/{quote(engine_program, safe='')}", headers=self._headers, timeout=_PROBE
-            ) as response:
+            path = f"{PROGRAMS_PATH}/{quote(engine_program, safe='')}"
+            async with self._ask("DELETE", path, timeout=_PROBE) as response:
                 return response.status < 300 or response.status == 404
         except (aiohttp.ClientError, TimeoutError):
             return False

@@ -41,7 +41,6 @@ class Terms(msgspec.Struct, frozen=True):
     """On what terms engines are called."""
 
     replica: str
-    engine_key: str | None
     isolate_prefix_cache: bool
     """Calls of one tenant never use prefixes that another one's have cached."""
     deadlines: Deadlines
@@ -129,7 +128,6 @@ class Attempts:
         headers = header_rules.to_engine(
             exchange.headers,
             request_id=call.request_id,
-            key=self._terms.engine_key,
             trace=call.span.carrier() if call.span is not None else (),
         )
         # Asked once: who charges the call is settled when it is sent.

@@ -51,9 +51,9 @@ def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
 
 
 def to_engine(
-    headers: list[tuple[bytes, bytes]], *, request_id: str, key: str | None, trace: Sequence[tuple[str, str]] = ()
+    headers: list[tuple[bytes, bytes]], *, request_id: str, trace: Sequence[tuple[str, str]] = ()
 ) -> list[tuple[bytes, bytes]]:
-    """Headers of the call to an engine, names in lower case as ASGI has them.
+    """Headers of the call to an engine, names in lower case as ASGI has them; the engines' key is not among them.
 
     ``trace``: trace context of our own, in place of the client's.
     """
@@ -67,8 +67,6 @@ def to_engine(
     passed.append((_REQUEST_ID, request_id.encode()))
     # Answers are looked into (broken off? aborted?), so they must not come compressed.
     passed.append(_IDENTITY)
-    if key is not None:
-        passed.append((b"authorization", b"Bearer " + key.encode()))
     return passed
 
 

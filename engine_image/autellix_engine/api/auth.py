@@ -1,17 +1,16 @@
-"""The guard of the engine's HTTP server: every path but ``/health`` needs the engine's key.
+"""The guard of the engine's HTTP server: every path but ``/health`` needs a key of the engine.
 
 vLLM's own ``--api-key`` leaves metrics, tokenisation, load and plugin routes open; this one stands before everything.
 It is loaded by ``--middleware`` (see the launcher), so vLLM makes it without arguments and it reads the environment.
 """
 
-import hashlib
-import hmac
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from autellix_engine.api.keys import EngineKeys, InvalidAuthSettings, engine_keys
 from autellix_engine.launcher import handover
 
 _HEALTH: Final = "/health"
@@ -24,42 +23,34 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class InvalidAuthSettings(ValueError):
-    """The environment does not say how to guard the engine; the message names the variable, never its value."""
-
-
 @dataclass(frozen=True)
 class AuthSettings:
     """What the guard asks for."""
 
-    key: str = field(repr=False)
+    keys: EngineKeys = field(repr=False)
     open_metrics: bool = False
     """Whether ``/metrics`` answers scrapers that have no key."""
-
-    def __post_init__(self) -> None:
-        if not self.key or not all("!" <= character <= "~" for character in self.key):
-            raise InvalidAuthSettings(
-                f"{handover.ENGINE_KEY}: must be visible ASCII characters without blanks (a line end is a common cause)"
-            )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "AuthSettings":
         """Reads the settings. Raises InvalidAuthSettings."""
-        if handover.ENGINE_KEY not in env:
-            raise InvalidAuthSettings(f"{handover.ENGINE_KEY}: not set")
+        keys = engine_keys(env)
+        if keys is None:
+            raise InvalidAuthSettings(f"{handover.ENGINE_KEY}, {handover.ENGINE_KEY_FILE}: neither is set")
         open_metrics = env.get(handover.OPEN_METRICS, "false")
         if open_metrics not in ("true", "false"):
             raise InvalidAuthSettings(f"{handover.OPEN_METRICS}: must be true or false")
-        return cls(env[handover.ENGINE_KEY], open_metrics == "true")
+        return cls(keys, open_metrics == "true")
 
 
 class EngineKeyMiddleware:
-    """ASGI middleware that answers 401 in OpenAI's shape unless the request carries ``Authorization: Bearer <key>``."""
+    """ASGI middleware that answers 401 in OpenAI's shape unless the request carries ``Authorization: Bearer <key>``
+    with one of the engine's keys."""
 
     def __init__(self, app: App, settings: AuthSettings | None = None) -> None:
         settings = settings or AuthSettings.from_env(os.environ)
         self._app = app
-        self._key_digest = _digest(settings.key.encode())
+        self._keys = settings.keys
         self._open_paths = {_HEALTH, _METRICS} if settings.open_metrics else {_HEALTH}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,12 +67,7 @@ class EngineKeyMiddleware:
         if len(found) != 1:
             return False
         scheme, _, key = found[0].partition(b" ")
-        # Digests have one length, so the time of the comparison tells nothing about the key's.
-        return scheme.lower() == b"bearer" and hmac.compare_digest(_digest(key.strip(b" ")), self._key_digest)
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
+        return scheme.lower() == b"bearer" and self._keys.accept(key.strip(b" "))
 
 
 async def _send_unauthorized(send: Send) -> None:

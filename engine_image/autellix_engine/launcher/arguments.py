@@ -17,7 +17,7 @@ REFUSED: Final = {
     "--scheduling-policy": "the order of calls is set by --scheduling",
     "--additional-config": "it carries the settings of --scheduling",
     "--middleware": "it carries the guard that asks for the engine's key",
-    "--api-key": "the engine's key comes from AUTELLIX_ENGINE_KEY",
+    "--api-key": "the engine's key comes from AUTELLIX_ENGINE_KEY_FILE or AUTELLIX_ENGINE_KEY",
     "--shutdown-timeout": "it comes from AUTELLIX_DRAIN_SECONDS",
     "--config": "a file could hold arguments that belong to the system; give its arguments one by one",
     "--kv-transfer-config": _SWAP,

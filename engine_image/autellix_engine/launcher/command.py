@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from autellix_engine.api.auth import AuthSettings, InvalidAuthSettings
+from autellix_engine.api.keys import InvalidAuthSettings, engine_keys
 from autellix_engine.compatibility import SUPPORTED_VLLM, is_supported
 from autellix_engine.launcher import handover
 from autellix_engine.launcher.arguments import InvalidArguments, ServeArguments
@@ -25,7 +25,7 @@ MAX_SOCKET_PATH_BYTES: Final = 107
 
 #: Variables that would make vLLM another server than the one the system relies on, and why.
 _REFUSED_VARIABLES: Final = {
-    "VLLM_API_KEY": f"unset it: the engine's key comes from {handover.ENGINE_KEY}",
+    "VLLM_API_KEY": f"unset it: the engine's key comes from {handover.ENGINE_KEY_FILE} or {handover.ENGINE_KEY}",
     "VLLM_USE_RUST_FRONTEND": "unset it: that server knows neither our API nor our guard",
 }
 
@@ -88,18 +88,18 @@ def build_command(
 
 
 def _guard(given: ServeArguments, env: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    if handover.ENGINE_KEY in env:
-        try:
-            AuthSettings(env[handover.ENGINE_KEY])
-        except InvalidAuthSettings as error:
-            raise InvalidArguments(str(error)) from error
+    try:
+        keys = engine_keys(env)
+    except InvalidAuthSettings as error:
+        raise InvalidArguments(str(error)) from error
+    if keys is not None:
         return ["--middleware", GUARD], []
+    unset = f"neither {handover.ENGINE_KEY_FILE} nor {handover.ENGINE_KEY} is set"
     if not given.loopback_only:
         raise InvalidArguments(
-            f"{handover.ENGINE_KEY}: not set; without a key an engine may listen on a loopback address only, "
-            "such as --host 127.0.0.1"
+            f"{unset}: without a key an engine may listen on a loopback address only, such as --host 127.0.0.1"
         )
-    return [], [f"{handover.ENGINE_KEY} is not set: every process on this machine can use the engine"]
+    return [], [f"{unset}: every process on this machine can use the engine"]
 
 
 def _drain_seconds(env: Mapping[str, str]) -> int:

@@ -10,6 +10,7 @@ from autellix_engine.policy.settings import SchedulingSettings
 
 #: Given from outside (see "Engine container" in docs/architecture.md).
 ENGINE_KEY: Final = "AUTELLIX_ENGINE_KEY"
+ENGINE_KEY_FILE: Final = "AUTELLIX_ENGINE_KEY_FILE"
 ENGINE_NAME: Final = "AUTELLIX_ENGINE_NAME"
 DRAIN_SECONDS: Final = "AUTELLIX_DRAIN_SECONDS"
 TERMINATION_LOG: Final = "AUTELLIX_TERMINATION_LOG"

@@ -87,6 +87,8 @@ Everything else is passed on to vLLM (see: vllm serve --help), except for argume
 environment:
   AUTELLIX_ENGINE_KEY      the key that every path but /health asks for (Authorization: Bearer KEY);
                            not needed if --host is a loopback address
+  AUTELLIX_ENGINE_KEY_FILE instead of it: a file with one or more such keys, one a line, which is read again
+                           when it changes; each of them is accepted
   AUTELLIX_ENGINE_NAME     name of this engine in call records (default: the host's name)
   AUTELLIX_DRAIN_SECONDS   how long calls may still run after SIGTERM (default: {DEFAULT_DRAIN_SECONDS})
   AUTELLIX_TERMINATION_LOG file for the reason of a refused start (default: /dev/termination-log)

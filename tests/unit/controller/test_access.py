@@ -72,10 +72,10 @@ def test_a_changed_file_counts_at_once_even_when_swapped_like_a_mounted_secret(t
     link = tmp_path / "keys"
     link.symlink_to(tmp_path / "v1")
     keys = KeysFile(link)
-    assert not keys.reload_if_changed()
+    assert not keys.file.reload_if_changed()
     (tmp_path / "next").symlink_to(tmp_path / "v2")
     os.replace(tmp_path / "next", link)
-    assert keys.reload_if_changed()
+    assert keys.file.reload_if_changed()
     assert keys.access.owner(b"Bearer other-key") == "alice"
     with pytest.raises(ApiError):
         keys.access.owner(b"Bearer first-key")
@@ -86,9 +86,9 @@ def test_a_file_that_became_bad_leaves_the_keys_in_force(tmp_path: Path, caplog:
     path.write_text("alice:first-key")
     keys = KeysFile(path)
     path.write_text("garbage of some length")
-    assert not keys.reload_if_changed()
+    assert not keys.file.reload_if_changed()
     path.unlink()
-    assert not keys.reload_if_changed()
+    assert not keys.file.reload_if_changed()
     assert keys.access.owner(b"Bearer first-key") == "alice"
     assert [record.getMessage() for record in caplog.records] == ["API keys not reloaded"] * 2
 

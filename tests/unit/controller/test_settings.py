@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from autellix_controller.settings import InvalidSettings, Settings, TableSettings, load, read_engine_key
+from autellix_controller.settings import InvalidSettings, Settings, TableSettings, load
 
 ENGINE = {"engine": ["http://127.0.0.1:9001"]}
 
@@ -138,25 +138,3 @@ def test_the_table_can_be_named_alone(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("table: etcd://e:2379\nmax_calls: 5\n")
     assert load(TableSettings, {"config": str(file)}, {}).table == "etcd://e:2379"
-
-
-def test_the_engine_key_comes_from_its_variable_or_a_file(tmp_path: Path) -> None:
-    assert read_engine_key(settings(), {}) is None
-    assert read_engine_key(settings(), {"AUTELLIX_ENGINE_KEY": "k1"}) == "k1"
-    file = tmp_path / "key"
-    file.write_text("k2\n")
-    with_file = settings({**ENGINE, "engine_key_file": str(file)})
-    assert read_engine_key(with_file, {"AUTELLIX_ENGINE_KEY": "k1"}) == "k2"
-
-
-def test_a_bad_engine_key_is_refused_and_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="AUTELLIX_ENGINE_KEY: the key must be visible ASCII") as caught:
-        read_engine_key(settings(), {"AUTELLIX_ENGINE_KEY": "se cret"})
-    assert "cret" not in str(caught.value)
-    file = tmp_path / "key"
-    with_file = settings({**ENGINE, "engine_key_file": str(file)})
-    with pytest.raises(InvalidSettings, match=r"engine_key_file: .* cannot be read"):
-        read_engine_key(with_file, {})
-    file.write_text("\n")
-    with pytest.raises(InvalidSettings, match=r"engine_key_file: .* is empty"):
-        read_engine_key(with_file, {})

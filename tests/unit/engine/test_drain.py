@@ -5,11 +5,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from autellix_engine import drain as drain_module
-from autellix_engine.drain import EngineGone, Load, StateUnknown, drain, look_at_engine, main
+from autellix_engine.drain import EngineGone, Load, StateUnknown, drain, look_at_engine, main, read_key
 from autellix_engine.launcher import handover
 from autellix_wire import records as wire
 
@@ -136,13 +137,26 @@ def test_an_answer_that_makes_no_sense_is_no_state(body: object) -> None:
 
 @pytest.mark.parametrize("key", ["secret-key\n", "secret-käy-€"])
 def test_a_key_that_no_header_can_carry_is_not_shown(key: str) -> None:
-    with engine(answering(200, {})) as port, pytest.raises(StateUnknown, match="AUTELLIX_ENGINE_KEY") as caught:
+    with engine(answering(200, {})) as port, pytest.raises(StateUnknown, match="key is not visible ASCII") as caught:
         look_at_engine(port, key)
     assert "secret" not in str(caught.value)
 
 
 def test_names_that_stand_here_again_are_those_of_the_engine() -> None:
-    assert (drain_module._KEY_VARIABLE, drain_module._STATE_PATH) == (handover.ENGINE_KEY, wire.STATE_PATH)
+    ours = drain_module._KEY_VARIABLE, drain_module._KEY_FILE_VARIABLE, drain_module._STATE_PATH
+    assert ours == (handover.ENGINE_KEY, handover.ENGINE_KEY_FILE, wire.STATE_PATH)
+
+
+def test_the_key_is_the_first_of_the_file_as_it_is_now(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    env = {handover.ENGINE_KEY_FILE: str(path)}
+    with pytest.raises(StateUnknown, match=r"AUTELLIX_ENGINE_KEY_FILE: .* cannot be read"):
+        read_key(env)
+    for text, key in (("old\n", "old"), ("new\nold\n", "new"), ("", None)):
+        path.write_text(text)
+        assert read_key(env) == key
+    assert read_key({handover.ENGINE_KEY: "k"}) == "k"
+    assert read_key({}) is None
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "x"])

@@ -15,6 +15,7 @@ from autellix_controller.engines.discovery import Publish
 from autellix_controller.engines.engine import NO_SCHEDULING, Endpoint
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
+from autellix_controller.engines.keys import EngineKeys
 from autellix_controller.table.memory import MemoryTable
 from support.call_records import call_record
 from support.fake_engine import FakeEngine, fake_engine
@@ -32,13 +33,16 @@ class Discovery:
 
 @asynccontextmanager
 async def running_fleet(
-    key: str | None = None, *, probe_seconds: float = 0.1
+    keys: EngineKeys | None = None, *, probe_seconds: float = 0.1
 ) -> AsyncIterator[tuple[Fleet, Discovery, MemoryTable]]:
     table = MemoryTable(replica="me", session_timeout_seconds=60)
     discovery = Discovery()
     async with new_session() as session:
         fleet = Fleet(
-            discovery, Accounting(table, "me"), lambda url: EngineClient(session, url, key), probe_seconds=probe_seconds
+            discovery,
+            Accounting(table, "me"),
+            lambda url: EngineClient(session, url, keys or EngineKeys()),
+            probe_seconds=probe_seconds,
         )
         await fleet.start()
         await eventually(lambda: hasattr(discovery, "publish"), "discovery runs")
@@ -126,7 +130,10 @@ async def test_an_engine_that_dies_is_missed_within_a_second_though_nobody_calls
 
 
 async def test_a_wrong_engine_key_is_named_as_the_trouble() -> None:
-    async with fake_engine(key="right") as engine, running_fleet(key="wrong") as (fleet, discovery, _):
+    async with (
+        fake_engine(key="right") as engine,
+        running_fleet(EngineKeys(["wrong", "wrong-too"])) as (fleet, discovery, _),
+    ):
         discovery.publish([at(engine)])
         await eventually(lambda: fleet.known, "it was probed")
         assert fleet.troubles() == ["engine engine-a: it refuses the engine key: /v1/models answered 401"]
@@ -134,7 +141,7 @@ async def test_a_wrong_engine_key_is_named_as_the_trouble() -> None:
 
 async def test_the_client_says_what_is_wrong_with_an_engine() -> None:
     async with fake_engine(with_records=False) as engine, new_session() as session:
-        client = EngineClient(session, engine.url, None)
+        client = EngineClient(session, engine.url, EngineKeys())
         assert await client.scheduling() == NO_SCHEDULING
         with pytest.raises(StreamUnsupported):
             await anext(client.lines(None))
@@ -165,7 +172,7 @@ async def test_a_list_of_models_that_comes_in_pieces_is_read_to_its_end() -> Non
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with new_session() as session:
-            client = EngineClient(session, f"http://127.0.0.1:{runner.addresses[0][1]}", None)
+            client = EngineClient(session, f"http://127.0.0.1:{runner.addresses[0][1]}", EngineKeys())
             assert [entry["id"] for entry in await client.models()] == ["a", "b"]
     finally:
         await runner.cleanup()

@@ -1,4 +1,4 @@
-"""The guard: every path but /health needs the key."""
+"""The guard: every path but /health needs a key."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ from fastapi import FastAPI, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autellix_engine.api.auth import AuthSettings, EngineKeyMiddleware, InvalidAuthSettings, Scope
+from autellix_engine.api.auth import AuthSettings, EngineKeyMiddleware, Scope
+from autellix_engine.api.keys import FixedKeys, InvalidAuthSettings
 from autellix_engine.launcher import handover
 
 KEY = "the-secret-key"
@@ -24,7 +25,7 @@ def guarded(open_metrics: bool = False) -> httpx.AsyncClient:
     async def anything(path: str) -> Response:
         return Response(path)
 
-    transport = httpx.ASGITransport(EngineKeyMiddleware(app, AuthSettings(KEY, open_metrics)))
+    transport = httpx.ASGITransport(EngineKeyMiddleware(app, AuthSettings(FixedKeys([KEY]), open_metrics)))
     return httpx.AsyncClient(transport=transport, base_url="http://engine")
 
 
@@ -104,7 +105,7 @@ async def test_websockets_are_closed_and_the_lifespan_passes() -> None:
     async def send(message: object) -> None:
         sent.append(message)
 
-    guard = EngineKeyMiddleware(app, AuthSettings(KEY))
+    guard = EngineKeyMiddleware(app, AuthSettings(FixedKeys([KEY])))
     await guard({"type": "websocket", "path": "/v1/realtime", "headers": []}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008, "reason": "Unauthorized"}]
     key = [(b"authorization", f"Bearer {KEY}".encode())]
@@ -115,7 +116,8 @@ async def test_websockets_are_closed_and_the_lifespan_passes() -> None:
 
 def test_vllm_makes_the_guard_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(handover.ENGINE_KEY, raising=False)
-    with pytest.raises(InvalidAuthSettings, match="AUTELLIX_ENGINE_KEY: not set"):
+    monkeypatch.delenv(handover.ENGINE_KEY_FILE, raising=False)
+    with pytest.raises(InvalidAuthSettings, match="AUTELLIX_ENGINE_KEY, AUTELLIX_ENGINE_KEY_FILE: neither is set"):
         EngineKeyMiddleware(FastAPI())
     monkeypatch.setenv(handover.ENGINE_KEY, KEY)
     EngineKeyMiddleware(FastAPI())
@@ -123,7 +125,9 @@ def test_vllm_makes_the_guard_without_arguments(monkeypatch: pytest.MonkeyPatch)
 
 def test_settings_come_from_the_environment_and_show_no_key() -> None:
     settings = AuthSettings.from_env({handover.ENGINE_KEY: KEY, handover.OPEN_METRICS: "true"})
-    assert settings == AuthSettings(KEY, open_metrics=True)
+    assert settings.open_metrics
+    assert settings.keys.accept(KEY.encode())
     assert KEY not in repr(settings)
+    assert KEY not in repr(vars(settings.keys))
     with pytest.raises(InvalidAuthSettings, match="AUTELLIX_ENGINE_OPEN_METRICS: must be true or false"):
         AuthSettings.from_env({handover.ENGINE_KEY: KEY, handover.OPEN_METRICS: "yes"})

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from autellix_engine.swap.settings import SwapSettings
 
 KEY = "the-secret-key"
 OFF = SwapSettings()
+UNSET = "neither AUTELLIX_ENGINE_KEY_FILE nor AUTELLIX_ENGINE_KEY is set"
 LOOPBACK = ["--host", "127.0.0.1"]
 
 
@@ -110,8 +112,8 @@ def test_the_key_is_in_no_argument_and_no_text() -> None:
 def test_without_a_key_only_this_machine_may_reach_the_engine_and_is_told() -> None:
     command = build({}, passed_on=LOOPBACK)
     assert "--middleware" not in command.arguments
-    assert command.notes == ["AUTELLIX_ENGINE_KEY is not set: every process on this machine can use the engine"]
-    with pytest.raises(InvalidArguments, match=r"AUTELLIX_ENGINE_KEY: not set; .* --host 127"):
+    assert command.notes == [f"{UNSET}: every process on this machine can use the engine"]
+    with pytest.raises(InvalidArguments, match=rf"{UNSET}: .* --host 127"):
         build({}, passed_on=["--host", "0.0.0.0"])
 
 
@@ -121,6 +123,19 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str, passe
     with pytest.raises(InvalidArguments, match="AUTELLIX_ENGINE_KEY: must be visible ASCII") as caught:
         build({handover.ENGINE_KEY: key}, passed_on=passed_on)
     assert not key or key not in str(caught.value)
+
+
+def test_keys_may_come_from_a_file_that_is_checked_and_whose_content_goes_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    with pytest.raises(InvalidArguments, match=r"AUTELLIX_ENGINE_KEY_FILE: .*: cannot be read"):
+        build({handover.ENGINE_KEY_FILE: str(path)})
+    path.write_text(f"{KEY}\n")
+    command = build({handover.ENGINE_KEY_FILE: str(path)})
+    assert "--middleware" in command.arguments
+    assert command.environment[handover.ENGINE_KEY_FILE] == str(path)
+    assert KEY not in str((command.arguments, command.environment, command.notes))
+    with pytest.raises(InvalidArguments, match="only one of the two may be set"):
+        build({handover.ENGINE_KEY_FILE: str(path), handover.ENGINE_KEY: KEY})
 
 
 def test_the_drain_time_becomes_vllms_shutdown_time() -> None:
