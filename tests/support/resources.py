@@ -61,6 +61,7 @@ def _of_node(model: Path) -> dict[str, Any]:
         "extraArgs": ["--enforce-eager"],
         "drainSeconds": 15,
         "startupTimeoutSeconds": 600,
+        "swap": {"size": "128Mi"},
         "template": engine_template([model]),
     }
     return {"model": {"name": str(model)}, "engine": engine}
