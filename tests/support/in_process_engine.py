@@ -1,6 +1,7 @@
 """A real vLLM engine with the tiny model, in this process: no server, no other process, steps under our control."""
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,9 @@ class InProcessEngine:
         """``arguments``: more of vLLM's, in place of those below."""
         before = {name: os.environ.get(name) for name in _ENVIRONMENT}
         os.environ.update(_ENVIRONMENT)
+        # vLLM leaves its sockets behind.
+        self._sockets = tempfile.TemporaryDirectory(prefix="vllm-")
+        temporary, tempfile.tempdir = tempfile.tempdir, self._sockets.name
         try:
             settings: dict[str, Any] = {
                 "model": str(tiny_model()),
@@ -40,6 +44,7 @@ class InProcessEngine:
             }
             self._engine = LLMEngine.from_engine_args(EngineArgs(**settings | arguments))
         finally:
+            tempfile.tempdir = temporary
             for name, value in before.items():
                 if value is None:
                     del os.environ[name]
@@ -56,6 +61,7 @@ class InProcessEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._engine.engine_core.shutdown()
+        self._sockets.cleanup()
 
     @property
     def scheduler(self) -> Any:

@@ -132,6 +132,8 @@ def _down(options: argparse.Namespace) -> int:
 
 def _shell(options: argparse.Namespace) -> int:
     lab = Lab(options.lab)
+    # The prompt is the shell's own: what is different here is said once.
+    say(f"a shell in the network of {options.lab}, with its kubectl and helm; `exit` leaves it")
     return _replace(lab, [os.environ.get("SHELL", "/bin/bash")], names=True)
 
 
