@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,9 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
+
+#: What vLLM's own process sleeps after a step in which no call could run: other threads get their turn.
+_PAUSE_SECONDS = 0.001
 
 
 class InProcessEngine:
@@ -50,6 +54,9 @@ class InProcessEngine:
                     del os.environ[name]
                 else:
                     os.environ[name] = value
+        core = self._engine.engine_core.engine_core
+        self._post_step = core.post_step
+        core.post_step = self._give_way
         self.outputs: dict[str, list[int]] = {}
         self.finish_reasons: dict[str, str | None] = {}
         self.steps = 0
@@ -75,8 +82,7 @@ class InProcessEngine:
     def replace_scheduler(self, scheduler_class: type[Any], scheduling: Mapping[str, object], **kwargs: Any) -> None:
         """Puts a fresh scheduler, with an empty cache, into an engine that has nothing to do."""
         assert not self._engine.has_unfinished_requests()
-        while self.scheduler.has_requests():  # the worker has to hear of the last ones that ended
-            self._engine.step()
+        self.settle()
         old = self.scheduler
         old.vllm_config.additional_config = {"autellix": dict(scheduling)}
         self._engine.engine_core.engine_core.scheduler = scheduler_class(
@@ -118,13 +124,20 @@ class InProcessEngine:
             if output.finished:
                 self.finish_reasons[output.request_id] = output.outputs[0].finish_reason
 
-    def run(self, until: Callable[[], bool] | None = None, limit: int = 3_000) -> None:
-        """Steps until the condition holds, or until nothing is left."""
-        for _ in range(limit):
-            if until() if until else not self._engine.has_unfinished_requests():
-                return
+    def run(self, until: Callable[[], bool] | None = None, seconds: float = 120) -> None:
+        """Steps until the condition holds, or until no call is left.
+
+        The limit is one of time: thousands of steps go by while a call waits for a transfer.
+        """
+        deadline = time.monotonic() + seconds
+        while not (until() if until else not self._engine.has_unfinished_requests()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not there within {seconds:.0f} s, {self.steps} steps since the start")
             self.step()
-        raise AssertionError(f"not there after {limit} steps")
+
+    def settle(self) -> None:
+        """Steps until no call, no transfer and no message to the worker about one is left."""
+        self.run(until=lambda: not (self._engine.has_unfinished_requests() or self.scheduler.has_requests()))
 
     def alone(self, request_id: str, prompt: Sequence[int], output: int) -> list[int]:
         """The tokens of the same request when nothing interrupts it."""
@@ -133,3 +146,9 @@ class InProcessEngine:
         self.run()
         self.scheduler.reset_prefix_cache()
         return self.outputs.pop(request_id)
+
+    def _give_way(self, model_executed: bool) -> None:
+        """As vLLM's own process does, without which polling takes the processor from the threads that it waits for."""
+        self._post_step(model_executed)
+        if not model_executed and self.scheduler.has_requests():
+            time.sleep(_PAUSE_SECONDS)

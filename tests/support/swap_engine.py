@@ -126,14 +126,6 @@ class SwapEngineBench(InProcessEngine):
         self.outputs.clear()
         self.finish_reasons.clear()
 
-    def settle(self) -> None:
-        """Steps until no call, no transfer and no message about one is left."""
-        for _ in range(3_000):
-            if not (self._engine.has_unfinished_requests() or self.scheduler.has_requests()):
-                return
-            self.step()
-        raise AssertionError("the engine does not come to rest")
-
     def check_rest(self) -> None:
         """Nothing is in use on the GPU or in a transfer, and the connector remembers no request."""
         self.settle()
