@@ -251,7 +251,7 @@ async def test_an_engine_that_never_answers_costs_only_its_own_calls() -> None:
     async with (
         fake_engine("engine-a") as a,
         fake_engine("engine-b") as b,
-        running_controller(a, b, first_byte_deadline_seconds=0.3) as replica,
+        running_controller(a, b, first_byte_deadline_seconds=2) as replica,
     ):
         a.script = hang
         answers = await asyncio.gather(*(replica.chat(f"s{n}") for n in range(20)))

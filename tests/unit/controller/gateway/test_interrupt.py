@@ -69,16 +69,16 @@ async def test_a_deadline_that_is_moved_on_ends_nothing_until_it_is_reached() ->
     began = loop.time()
 
     async def work(deadline: Deadline) -> None:
-        while loop.time() < began + 0.2:
-            deadline.move(loop.time() + 0.05)
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(5)
+        deadline.move(began + 0.8)
+        await asyncio.sleep(0.1)  # beyond the first deadline
+        deadline.move(began + 0.9)
+        await asyncio.sleep(30)
 
     deadline = Deadline(began + 0.05)
     with pytest.raises(TimeoutError):
         async with deadline:
             await work(deadline)
-    assert 0.2 < loop.time() - began < 2
+    assert 0.85 < loop.time() - began < 20
 
 
 async def test_a_deadline_may_be_moved_nearer() -> None:
@@ -87,17 +87,17 @@ async def test_a_deadline_may_be_moved_nearer() -> None:
 
     async def work(deadline: Deadline) -> None:
         deadline.move(began + 0.05)
-        await asyncio.sleep(5)
+        await asyncio.sleep(30)
 
     deadline = Deadline(began + 60)
     with pytest.raises(TimeoutError):
         async with deadline:
             await work(deadline)
-    assert loop.time() - began < 2
+    assert loop.time() - began < 20
 
 
 async def test_a_deadline_that_was_not_reached_leaves_nothing_behind() -> None:
     loop = asyncio.get_running_loop()
-    async with Deadline(loop.time() + 0.05):
+    async with Deadline(loop.time() + 0.5):
         await asyncio.sleep(0)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.6)

@@ -193,7 +193,7 @@ async def test_a_running_call_keeps_its_session_alive_until_it_has_ended() -> No
         engine.script = answer
 
         async def after_the_timeout() -> list[int]:
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(1.6)
             await replica.chat("other")  # the table in memory expires programs when something happens
             return [(await replica.json("GET", f"/v1/sessions/{name}"))[0] for name in ("idle", "busy")]
 
