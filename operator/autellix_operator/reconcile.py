@@ -16,22 +16,16 @@ from typing import Any, Final
 
 from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.conditions import Reason
-from autellix_operator.api.names import COMPONENT_LABEL, ENGINE_KEY, PAUSED_ANNOTATION, Cluster, Component, Key
+from autellix_operator.api.names import COMPONENT_LABEL, PAUSED_ANNOTATION, Cluster, Component, Key
 from autellix_operator.api.spec import GROUP, KIND, VERSION, Spec, parse_spec
 from autellix_operator.applied import AppliedBefore
 from autellix_operator.children import Children, ForeignObject, Leftover
 from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.objects import Images, desired_objects
-from autellix_operator.desired.secrets import (
-    certificate_digest,
-    contents_digest,
-    engine_key_metadata,
-    engine_key_secret,
-    has_key,
-    key_digest,
-)
+from autellix_operator.desired.secrets import certificate_digest, contents_digest
 from autellix_operator.diagnosis import Diagnosis
 from autellix_operator.events import event_of_change
+from autellix_operator.keys.engine import ensure_engine_keys
 from autellix_operator.kube.applier import (
     AUTELLIX_CLUSTER,
     CLAIM,
@@ -40,7 +34,6 @@ from autellix_operator.kube.applier import (
     OPTIONAL,
     POD,
     REPLICA_SET,
-    SECRET,
     STATEFUL_SET,
     ApiError,
     Applier,
@@ -82,12 +75,14 @@ class Applied:
     workloads: dict[Component, Object]
     problems: dict[Component, Diagnosis] = field(default_factory=dict)
     monitoring: Diagnosis | None = None
+    changes_at: datetime | None = None
+    """When the cluster is to be looked at, since what is wanted changes then by itself."""
 
 
 class Reconciler:
     """Reconciles clusters. Keeps nothing between two reconciles but what saves it work.
 
-    ``now`` gives the time, ``new_engine_key`` a long random key in printable characters; ``operator_namespace`` is
+    ``now`` gives the time, ``new_secret`` a long random text of printable characters; ``operator_namespace`` is
     where the operator runs, empty outside of Kubernetes. ``refresh_figures`` is called before engines are taken away,
     so that those with the fewest programs go.
     """
@@ -97,14 +92,14 @@ class Reconciler:
         applier: Applier,
         images: Images,
         now: Callable[[], datetime],
-        new_engine_key: Callable[[], str],
+        new_secret: Callable[[], str],
         operator_namespace: str = "",
         refresh_figures: Callable[[Key], Awaitable[object]] | None = None,
     ) -> None:
         self._applier = applier
         self._images = images
         self._now = now
-        self._new_engine_key = new_engine_key
+        self._new_secret = new_secret
         self._operator_namespace = operator_namespace
         self._refresh_figures = refresh_figures
         self._before = AppliedBefore()
@@ -149,8 +144,11 @@ class Reconciler:
         )
         status = status_of(cluster, spec, generation, observed, previous, self._now())
         await self._write_status(resource, paused(status, previous, self._now()) if stopped else status)
+        again = [_PROBLEM_SECONDS] if applied.problems or applied.monitoring or referenced.missing else []
+        if applied.changes_at is not None:
+            again.append(max(0.0, (applied.changes_at - self._now()).total_seconds()))
         return Result(
-            requeue_after=_PROBLEM_SECONDS if applied.problems or applied.monitoring or referenced.missing else None,
+            requeue_after=min(again, default=None),
             references=frozenset((each.resource.kind, each.name) for each in wanted),
         )
 
@@ -160,23 +158,23 @@ class Reconciler:
         applied = Applied({})
         etcd = spec.process_table.etcd.managed
         try:
-            secret = await self._engine_key(cluster, children)
+            keys = await ensure_engine_keys(children, cluster, self._new_secret, self._now())
             table = await ensure_table_secrets(children, cluster, etcd, self._now()) if etcd else None
         except (ForeignObject, Refused) as error:
             applied.problems.update(dict.fromkeys(Component, _diagnosis("Secret", error)))
             return applied
-        shown = contents_digest(secret, held.get(Component.CONTROLLER, ()))
+        shown = contents_digest(keys.salt, held.get(Component.CONTROLLER, ()))
         digests = Digests(
-            key_digest(secret),
-            contents_digest(secret, held.get(Component.ENGINE, ())),
+            contents_digest(keys.salt, held.get(Component.ENGINE, ())),
             certificate_digest(table.authority) if table else "",
             certificate_digest(table.client) if table else shown,
         )
+        applied.changes_at = keys.until
         await self._prepare_scale_down(cluster, spec, children)
         desired = desired_objects(cluster, spec, self._images, digests, self._operator_namespace)
         for manifest in desired:
             await self._apply(children, manifest, applied)
-        await children.remove_all_but([secret, *(table.all if table else ()), *desired])
+        await children.remove_all_but([*keys.all, *(table.all if table else ()), *desired])
         return applied
 
     async def _prepare_scale_down(self, cluster: Cluster, spec: Spec, children: Children) -> None:
@@ -206,19 +204,6 @@ class Reconciler:
         else:
             if kind in _WORKLOADS:
                 applied.workloads[component] = live
-
-    async def _engine_key(self, cluster: Cluster, children: Children) -> Object:
-        live = await children.find(SECRET, cluster.engine_key_secret)
-        if live is not None and not has_key(live, ENGINE_KEY):
-            await self._applier.delete(SECRET, cluster.namespace, cluster.engine_key_secret, live["metadata"]["uid"])
-            live = None
-        if live is None:
-            await self._applier.create(SECRET, engine_key_secret(cluster, self._new_engine_key()))
-        # Holds labels and owner; the key, which is not ours to apply, stays what it is.
-        applied = await self._applier.apply(SECRET, engine_key_metadata(cluster))
-        if not has_key(applied, ENGINE_KEY):
-            raise Conflict(409, "Conflict", f"Secret {cluster.engine_key_secret} was removed meanwhile")
-        return applied
 
     async def _write_status(self, resource: Object, status: dict[str, Any]) -> None:
         before = own_fields(resource.get("status", {}))

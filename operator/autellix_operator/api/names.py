@@ -12,15 +12,16 @@ FIELD_MANAGER: Final = "autellix-operator"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 CLUSTER_LABEL: Final = f"{GROUP}/cluster"
-#: On the pods that read the engine key: they start anew when it changes.
-KEY_DIGEST_ANNOTATION: Final = f"{GROUP}/engine-key-digest"
 #: On the pods of etcd and of controllers: they start anew when what they show and trust changes.
 TABLE_DIGEST_ANNOTATION: Final = f"{GROUP}/table-credentials-digest"
 #: On the pods of engines: they start anew when a Secret or ConfigMap behind their environment changes.
 ENVIRONMENT_DIGEST_ANNOTATION: Final = f"{GROUP}/environment-digest"
 #: Key of the Secret that holds the engine key.
 ENGINE_KEY: Final = "api-key"
-
+#: Key of the Secret with all keys that engines accept, one a line, first the one in use.
+ACCEPTED_KEYS: Final = "keys"
+#: On that Secret: when all keys but the first are dropped.
+FORMER_KEYS_ANNOTATION: Final = f"{GROUP}/former-keys-until"
 
 #: On a cluster, with the value "true": nothing of it is changed until the annotation goes.
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
@@ -71,6 +72,11 @@ class Cluster:
     def engine_key_secret(self) -> str:
         """Name of the Secret with which controllers are let in by engines."""
         return f"{self.name}-engine-key"
+
+    @property
+    def accepted_keys_secret(self) -> str:
+        """Name of the Secret with all keys that engines accept."""
+        return f"{self.name}-engine-accepted-keys"
 
     @property
     def table_authority_secret(self) -> str:

@@ -2,16 +2,10 @@
 
 from typing import Any, Final
 
-from autellix_operator.api.controller import Controller
-from autellix_operator.api.names import (
-    ENGINE_KEY,
-    KEY_DIGEST_ANNOTATION,
-    TABLE_DIGEST_ANNOTATION,
-    Cluster,
-    Component,
-)
+from autellix_operator.api.controller import ApiKeysSecretRef, Controller
+from autellix_operator.api.names import TABLE_DIGEST_ANNOTATION, Cluster, Component
 from autellix_operator.api.spec import Spec
-from autellix_operator.desired import pods, table_access
+from autellix_operator.desired import keys, pods, table_access
 from autellix_operator.desired.access import controller_account
 from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.etcd import table_url
@@ -31,12 +25,10 @@ def controller_deployment(cluster: Cluster, spec: Spec, image: str, digests: Dig
     """The Deployment. Raises InvalidSpec."""
     controller = spec.controller
     selector = cluster.selector(Component.CONTROLLER)
-    keys = controller.api_keys_secret_ref
     template = {
         "metadata": {
             "labels": cluster.labels(Component.CONTROLLER),
             "annotations": {
-                KEY_DIGEST_ANNOTATION: digests.engine_key,
                 **({TABLE_DIGEST_ANNOTATION: digests.table_client} if digests.table_client else {}),
                 "kubectl.kubernetes.io/default-container": "controller",
             },
@@ -51,7 +43,8 @@ def controller_deployment(cluster: Cluster, spec: Spec, image: str, digests: Dig
             "containers": [_container(cluster, spec, image)],
             "volumes": [
                 {"name": "tmp", "emptyDir": {}},
-                *([{"name": "api-keys", "secret": pods.secret_source(keys.name, {keys.key: "keys"})}] if keys else []),
+                keys.volume(cluster),
+                *_api_keys_volumes(controller.api_keys_secret_ref),
                 *table_access.volumes(cluster, spec.process_table.etcd),
             ],
         },
@@ -94,7 +87,7 @@ def endpoint(cluster: Cluster, spec: Spec) -> str:
 
 
 def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
-    keys = spec.controller.api_keys_secret_ref
+    api_keys = spec.controller.api_keys_secret_ref
     return {
         "name": "controller",
         "image": image,
@@ -111,10 +104,17 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
         "securityContext": pods.CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},
-            *([{"name": "api-keys", "mountPath": _KEYS_FOLDER, "readOnly": True}] if keys else []),
+            keys.MOUNT,
+            *([{"name": "api-keys", "mountPath": _KEYS_FOLDER, "readOnly": True}] if api_keys else []),
             *table_access.mounts(cluster, spec.process_table.etcd),
         ],
     }
+
+
+def _api_keys_volumes(reference: ApiKeysSecretRef | None) -> list[dict[str, Any]]:
+    if reference is None:
+        return []
+    return [{"name": "api-keys", "secret": pods.secret_source(reference.name, {reference.key: "keys"})}]
 
 
 def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
         *_limits(prefix, spec.controller),
         pods.literal(f"{prefix}SESSION_TIMEOUT_SECONDS", str(spec.controller.session_timeout_seconds)),
         access,
-        pods.from_secret("AUTELLIX_ENGINE_KEY", cluster.engine_key_secret, ENGINE_KEY),
+        pods.literal(f"{prefix}ENGINE_KEY_FILE", keys.PATH),
     ]
 
 

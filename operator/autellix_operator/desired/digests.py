@@ -7,7 +7,6 @@ from dataclasses import dataclass
 class Digests:
     """Short digests. They tell that contents changed, and nothing about the contents."""
 
-    engine_key: str
     environment: str = ""
     """Of the Secrets and ConfigMaps behind the engines' environment; empty if there are none."""
     table_authority: str = ""

@@ -5,14 +5,12 @@ from typing import Any, Final
 
 from autellix_operator.api.engine import Variable
 from autellix_operator.api.names import (
-    ENGINE_KEY,
     ENVIRONMENT_DIGEST_ANNOTATION,
-    KEY_DIGEST_ANNOTATION,
     Cluster,
     Component,
 )
 from autellix_operator.api.spec import Spec
-from autellix_operator.desired import pods
+from autellix_operator.desired import keys, pods
 from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.sizing import requested_memory, shared_memory
 from autellix_operator.desired.template import merge_pod_template
@@ -32,7 +30,6 @@ def engine_deployment(cluster: Cluster, spec: Spec, image: str, digests: Digests
         "metadata": {
             "labels": cluster.labels(Component.ENGINE),
             "annotations": {
-                KEY_DIGEST_ANNOTATION: digests.engine_key,
                 **({ENVIRONMENT_DIGEST_ANNOTATION: digests.environment} if digests.environment else {}),
                 "kubectl.kubernetes.io/default-container": "engine",
             },
@@ -43,12 +40,13 @@ def engine_deployment(cluster: Cluster, spec: Spec, image: str, digests: Digests
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": engine.drain_seconds + _STOP_SECONDS,
             "topologySpreadConstraints": pods.spread(selector),
-            "containers": [_container(cluster, spec, image)],
+            "containers": [_container(spec, image)],
             "volumes": [
                 {"name": "scratch", "emptyDir": {}},
                 {"name": "tmp", "emptyDir": {}},
                 # Workers of one engine exchange tensors through shared memory; the container runtime gives 64 MiB.
                 {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(engine)}},
+                keys.volume(cluster),
                 *_cache_volumes(spec),
             ],
         },
@@ -129,7 +127,7 @@ def scheduling_json(spec: Spec) -> str:
     return json.dumps(settings, separators=(",", ":"))
 
 
-def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
+def _container(spec: Spec, image: str) -> dict[str, Any]:
     engine = spec.engine
     drain = ["python3", "-m", "autellix_engine", "drain", "--deadline-seconds", str(engine.drain_seconds)]
     container: dict[str, Any] = {
@@ -137,7 +135,7 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": engine.image_pull_policy,
         "args": engine_arguments(spec),
-        "env": _environment(cluster, spec),
+        "env": _environment(spec),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "startupProbe": pods.http_probe(
             "/health",
@@ -154,6 +152,7 @@ def _container(cluster: Cluster, spec: Spec, image: str) -> dict[str, Any]:
             {"name": "scratch", "mountPath": "/scratch"},
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shm", "mountPath": "/dev/shm"},
+            keys.MOUNT,
             *([{"name": "cache", "mountPath": _CACHE}] if spec.model.cache else []),
         ],
     }
@@ -175,10 +174,10 @@ def _cache_volumes(spec: Spec) -> list[dict[str, Any]]:
     return [{"name": "cache", "emptyDir": {"sizeLimit": cache.ephemeral_size}}]
 
 
-def _environment(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
+def _environment(spec: Spec) -> list[dict[str, Any]]:
     token = spec.model.token_secret_ref
     return [
-        pods.from_secret("AUTELLIX_ENGINE_KEY", cluster.engine_key_secret, ENGINE_KEY),
+        pods.literal("AUTELLIX_ENGINE_KEY_FILE", keys.PATH),
         pods.pod_name("AUTELLIX_ENGINE_NAME"),
         pods.literal("AUTELLIX_DRAIN_SECONDS", str(spec.engine.drain_seconds)),
         pods.literal("HOME", "/scratch"),

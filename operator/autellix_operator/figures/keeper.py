@@ -6,15 +6,15 @@ field manager of their own, so that neither writer touches the other's.
 """
 
 import asyncio
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from autellix_operator.api.names import COMPONENT_LABEL, ENGINE_KEY, Cluster, Component, Key
+from autellix_operator.api.names import COMPONENT_LABEL, Cluster, Component, Key
 from autellix_operator.api.spec import GROUP, KIND, VERSION
 from autellix_operator.desired import controller, engine
 from autellix_operator.figures.parse import ControllerFigures, Unreadable, controller_figures, worst_wait_percent
 from autellix_operator.figures.scrape import Scraper
+from autellix_operator.keys.engine import used_first
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, Applier, NotFound, Object
 
 FIGURES_MANAGER: Final = "autellix-operator-figures"
@@ -65,20 +65,26 @@ class FiguresKeeper:
         if found is None:
             return {}
         ready = [pod for pod in engines if _ready(pod)]
-        key = await self._engine_key(cluster) if ready else ""
-        answers = await asyncio.gather(*(self._scraper.page(pod["status"]["podIP"], engine.PORT, key) for pod in ready))
+        keys = await self._engine_keys(cluster) if ready else []
+        answers = await asyncio.gather(*(self._engine_page(pod, keys) for pod in ready))
         try:
             worst = worst_wait_percent(page for page in answers if page is not None)
         except Unreadable:
             return {"live": found.programs}
         return {"live": found.programs, "worstWaitRatioPercent": worst}
 
-    async def _engine_key(self, cluster: Cluster) -> str:
+    async def _engine_keys(self, cluster: Cluster) -> list[str]:
         try:
-            secret = await self._applier.get(SECRET, cluster.namespace, cluster.engine_key_secret)
+            return used_first(await self._applier.get(SECRET, cluster.namespace, cluster.accepted_keys_secret))
         except NotFound:
-            return ""
-        return b64decode((secret.get("data") or {}).get(ENGINE_KEY, "")).decode(errors="replace")
+            return []
+
+    async def _engine_page(self, pod: Object, keys: Sequence[str]) -> str | None:
+        for key in keys:  # one, but for the minutes in which an engine may still know a former one only
+            page = await self._scraper.page(pod["status"]["podIP"], engine.PORT, key)
+            if page is not None:
+                return page
+        return None
 
     async def _write_costs(self, engines: Sequence[Object], found: ControllerFigures) -> None:
         for pod in engines:

@@ -3,6 +3,7 @@ chart."""
 
 import base64
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from support.operator_bench import Bench, eventually
 
 CHILDREN = {
     ("secrets", "demo-engine-key"),
+    ("secrets", "demo-engine-accepted-keys"),
     ("secrets", "demo-etcd-ca"),
     ("secrets", "demo-etcd-server"),
     ("secrets", "demo-etcd-client"),
@@ -100,22 +102,39 @@ def test_a_deleted_child_comes_back(bench: Bench) -> None:
     bench.make_ready()
 
 
-def test_a_new_engine_key_starts_engines_and_controllers_anew(bench: Bench) -> None:
+def accepted_keys(bench: Bench) -> list[str]:
+    secret = bench.get("secrets", "demo-engine-accepted-keys")
+    return base64.b64decode(secret["data"]["keys"]).decode().splitlines()
+
+
+def used_key(bench: Bench) -> str:
+    return base64.b64decode(bench.get("secrets", "demo-engine-key")["data"]["api-key"]).decode()
+
+
+def test_a_new_engine_key_is_accepted_beside_the_former_one_for_a_while_and_moves_no_pod(bench: Bench) -> None:
     bench.make_cluster()
     bench.make_ready()
-    key = bench.get("secrets", "demo-engine-key")["data"]["api-key"]
-    assert len(base64.b64decode(key)) >= 32
-    before = {name: bench.get("deployments", name)["spec"]["template"] for name in ("demo-engine", "demo-controller")}
-    etcd = bench.get("statefulsets", "demo-etcd")["metadata"]["resourceVersion"]
+    old = used_key(bench)
+    assert len(old) >= 32
+    assert accepted_keys(bench) == [old]
+    workloads = ("deployments", "demo-engine"), ("deployments", "demo-controller"), ("statefulsets", "demo-etcd")
+    before = {each: bench.get(*each)["metadata"]["generation"] for each in workloads}
     bench.delete("secrets", "demo-engine-key")
-    eventually(
-        lambda: all(
-            bench.get("deployments", name)["spec"]["template"] != template for name, template in before.items()
-        ),
-        "engines and controllers roll",
-    )
-    assert bench.get("secrets", "demo-engine-key")["data"]["api-key"] != key
-    assert bench.get("statefulsets", "demo-etcd")["metadata"]["resourceVersion"] == etcd
+    eventually(lambda: len(accepted_keys(bench)) == 2, "the new key is accepted")
+    assert accepted_keys(bench) == [used_key(bench), old]
+    until = "autellix.dev/former-keys-until"
+    annotations = bench.get("secrets", "demo-engine-accepted-keys")["metadata"]["annotations"]
+    left = datetime.fromisoformat(annotations[until]) - datetime.now(UTC)
+    assert timedelta(minutes=9) < left < timedelta(minutes=11)
+
+    past = {"metadata": {"annotations": {until: "2026-01-01T00:00:00Z"}}}
+    bench.patch("secrets", "demo-engine-accepted-keys", past)
+    eventually(lambda: len(accepted_keys(bench)) == 1, "the former key is dropped when its time is over")
+    assert accepted_keys(bench) == [used_key(bench)]
+    assert {each: bench.get(*each)["metadata"]["generation"] for each in workloads} == before
+    story = str((bench.events("demo"), bench.get("autellixclusters", "demo")))
+    assert old not in story
+    assert used_key(bench) not in story
 
 
 def test_a_changed_spec_rolls_and_status_speaks_of_the_new_generation(bench: Bench) -> None:

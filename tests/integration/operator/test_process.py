@@ -1,5 +1,6 @@
 """The operator as a process: what it may do, what it serves, its start, its end and its restart."""
 
+import base64
 import os
 import subprocess
 import sys
@@ -67,11 +68,19 @@ def test_a_restarted_operator_catches_up(bench: Bench) -> None:
         bench.make_ready()
     bench.patch("autellixclusters", "demo", {"spec": {"engine": {"replicas": 2}}})
     bench.delete("services", "demo")
+    bench.delete("secrets", "demo-engine-key")
+    (old,) = accepted_keys(bench)
     bench.make_cluster("later")
     with bench.operator():
         eventually(lambda: bench.get("deployments", "demo-engine")["spec"]["replicas"] == 2, "2 engines are wanted")
         eventually(lambda: bench.get("services", "demo"), "the Service is back")
         eventually(lambda: bench.get("deployments", "later-engine"), "the other cluster is made")
+        assert accepted_keys(bench)[1:] == [old], "a key that is exchanged stays accepted"
+
+
+def accepted_keys(bench: Bench) -> list[str]:
+    data = bench.get("secrets", "demo-engine-accepted-keys")["data"]
+    return base64.b64decode(data["keys"]).decode().split()
 
 
 def test_the_operator_serves_all_namespaces_or_only_its_own(bench: Bench) -> None:

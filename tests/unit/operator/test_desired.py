@@ -22,13 +22,13 @@ from autellix_operator.api.spec import Spec, parse_spec
 from autellix_operator.desired.digests import Digests
 from autellix_operator.desired.etcd import quota_bytes
 from autellix_operator.desired.objects import Images, desired_objects
-from autellix_operator.desired.secrets import engine_key_secret, key_digest
+from autellix_operator.desired.secrets import contents_digest
 from support.memory_applier import cluster_resource
 
 CLUSTER = Cluster("space", "demo", "uid-demo")
 IMAGES = Images(engine="engine:1", controller="controller:1", etcd="etcd:1")
 Json = Any
-DIGESTS = Digests("digest", table_authority="authority", table_client="client")
+DIGESTS = Digests(table_authority="authority", table_client="client")
 
 
 def spec_of(**fields: Json) -> Spec:
@@ -160,7 +160,7 @@ def test_engines_remember_programs_for_as_long_as_controllers_do() -> None:
 def test_the_engine_gets_its_environment() -> None:
     fields = {"name": "m", "tokenSecretRef": {"name": "hub", "key": "t"}}
     assert variables(container("Deployment", "demo-engine", model=fields, engine={"drainSeconds": 7})) == {
-        "AUTELLIX_ENGINE_KEY": {"secretKeyRef": {"name": "demo-engine-key", "key": "api-key"}},
+        "AUTELLIX_ENGINE_KEY_FILE": "/etc/autellix/engine-keys/keys",
         "AUTELLIX_ENGINE_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
         "AUTELLIX_DRAIN_SECONDS": "7",
         "HOME": "/scratch",
@@ -221,7 +221,7 @@ def test_the_controller_gets_its_environment() -> None:
         "AUTELLIX_CONTROLLER_TOTAL_DEADLINE_SECONDS": "3600",
         "AUTELLIX_CONTROLLER_SESSION_TIMEOUT_SECONDS": "5",
         "AUTELLIX_CONTROLLER_ALLOW_ANONYMOUS": "true",
-        "AUTELLIX_ENGINE_KEY": {"secretKeyRef": {"name": "demo-engine-key", "key": "api-key"}},
+        "AUTELLIX_CONTROLLER_ENGINE_KEY_FILE": "/etc/autellix/engine-keys/keys",
     }
 
 
@@ -232,7 +232,7 @@ def test_every_setting_of_the_controllers_is_one_that_they_have_and_the_defaults
     }
     assert ours.keys() <= ControllerSettings.model_fields.keys()
     taken = ControllerSettings.model_validate({name: value for name, value in ours.items() if isinstance(value, str)})
-    own = {"listen", "engines", "drain_seconds", "replica", "allow_anonymous"}
+    own = {"listen", "engines", "engine_key_file", "drain_seconds", "replica", "allow_anonymous"}
     for name in ours.keys() - own - {name for name in ours if name.startswith("table")}:
         assert getattr(taken, name) == ControllerSettings.model_fields[name].default, name
 
@@ -538,7 +538,9 @@ def test_what_controllers_show_to_etcd_is_mounted_and_a_setting_that_they_take(e
     }
     TableSettings.model_validate(ours)
     assert ours["table"].startswith("etcds://")
-    assert {value for name, value in ours.items() if name.endswith("_file")} == mounted_files(found)
+    assert {value for name, value in ours.items() if name.endswith("_file")} == {
+        path for path in mounted_files(found) if "/table/" in path
+    }
     assert ours.get("table_user") == etcd.get("user")
 
 
@@ -572,10 +574,23 @@ def test_images_of_the_spec_win_over_those_of_the_operator() -> None:
     assert container("Deployment", "demo-controller", controller={"image": "mine:4"})["image"] == "mine:4"
 
 
-def test_the_digest_of_a_key_follows_the_key_and_does_not_tell_it() -> None:
-    one, other = (engine_key_secret(CLUSTER, key) for key in ("a" * 43, "b" * 43))
-    assert key_digest(one) == key_digest(one) != key_digest(other)
-    assert "a" * 8 not in key_digest(one)
+def test_digests_follow_the_contents_and_nobody_can_guess_at_them() -> None:
+    assert contents_digest("salt", ["one"]) == contents_digest("salt", ["one"]) != contents_digest("salt", ["other"])
+    assert contents_digest("salt", ["one"]) != contents_digest("other", ["one"])
+    assert contents_digest("salt", []) == ""
+
+
+@pytest.mark.parametrize("part", ["engine", "controller"])
+def test_the_keys_of_engines_come_as_a_file_that_is_replaced_in_place(part: str) -> None:
+    found = objects()["Deployment", f"demo-{part}"]
+    assert "/etc/autellix/engine-keys/keys" in mounted_files(found)
+    (mount,) = [
+        each
+        for each in found["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        if each["name"] == "engine-keys"
+    ]
+    assert mount.keys() == {"name", "mountPath", "readOnly"}, "a mount with a subPath would never change"
+    assert "engine-key-digest" not in str(found)
 
 
 specs = st.fixed_dictionaries(

@@ -30,11 +30,13 @@ class Pages:
 
     def __init__(self, **pages: str) -> None:
         self.pages = {"controller": CONTROLLER, **pages}
+        self.keys: dict[str, str] = {}
+        """Pods that ask for a key."""
         self.asked: list[tuple[str, int, str]] = []
 
     async def page(self, address: str, port: int, key: str = "") -> str | None:
         self.asked.append((address, port, key))
-        return self.pages.get(address)
+        return self.pages.get(address) if key == self.keys.get(address, key) else None
 
 
 def pod(name: str, component: str, *, ready: bool = True, **metadata: Json) -> Json:
@@ -51,7 +53,8 @@ def pod(name: str, component: str, *, ready: bool = True, **metadata: Json) -> J
 def api(*pods: Json) -> MemoryApplier:
     found = MemoryApplier()
     found.put(AUTELLIX_CLUSTER, cluster_resource({}) | {"status": {"conditions": []}})
-    found.put(SECRET, {"metadata": {"name": "demo-engine-key", "namespace": "space"}, "data": {"api-key": "a2V5"}})
+    metadata = {"name": "demo-engine-accepted-keys", "namespace": "space"}
+    found.put(SECRET, {"metadata": metadata, "data": {"keys": "a2V5Cm9sZAo="}})  # key, old
     for each in pods:
         found.put(POD, each)
     return found
@@ -96,6 +99,15 @@ async def test_status_and_deletion_costs_follow_the_programs() -> None:
     found.writes.clear()
     await FiguresKeeper(found, pages).refresh(KEY)
     assert found.writes == [], "what has not changed is not written"
+
+
+async def test_an_engine_that_knows_a_former_key_alone_is_asked_with_that() -> None:
+    found = api(pod("controller", "controller"), pod("engine-a", "engine"), pod("engine-b", "engine"))
+    pages = Pages(**{"engine-a": ENGINE, "engine-b": ENGINE.replace("1.2345", "7.5")})
+    pages.keys = {"engine-a": "key", "engine-b": "old"}
+    await FiguresKeeper(found, pages).refresh(KEY)
+    assert programs(found) == {"live": 7, "worstWaitRatioPercent": 750}
+    assert [key for name, _, key in pages.asked if name == "engine-a"] == ["key"]
 
 
 async def test_an_engine_that_lost_its_programs_is_the_next_to_go() -> None:

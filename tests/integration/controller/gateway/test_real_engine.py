@@ -2,22 +2,32 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
 from support.engine_server import EngineServer
-from support.running_controller import Replica, running_controller
+from support.running_controller import Replica, eventually, running_controller
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
-KEY = "key-between-controller-and-engine"
+KEY, NEXT_KEY = "key-between-controller-and-engine", "the-next-one"
 MESSAGES: Any = [{"role": "user", "content": "plan the work and work the plan"}]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[EngineServer]:
-    with EngineServer(scheduling={"policy": "plas"}, args=["--max-num-seqs", "4"], key=KEY) as server:
+def engine_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file with the keys that the engine accepts."""
+    path = tmp_path_factory.mktemp("engine") / "keys"
+    path.write_text(f"{KEY}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(engine_keys: Path) -> Iterator[EngineServer]:
+    env = {"AUTELLIX_ENGINE_KEY_FILE": str(engine_keys)}
+    with EngineServer(scheduling={"policy": "plas"}, args=["--max-num-seqs", "4"], env=env) as server:
         yield server
 
 
@@ -101,6 +111,65 @@ async def test_the_engine_refuses_what_does_not_come_through_the_controller(engi
     async with AsyncOpenAI(base_url=engine.url + "/v1", api_key="wrong", max_retries=0) as direct:
         with pytest.raises(Exception, match="401"):
             await direct.models.list()
+
+
+def mount(path: Path, *keys: str) -> None:
+    """As a kubelet brings a changed Secret: the file is another one at once."""
+    new = path.with_suffix(".new")
+    new.write_text("".join(f"{key}\n" for key in keys))
+    new.replace(path)
+
+
+async def test_no_call_fails_while_the_key_is_exchanged(
+    engine: EngineServer, engine_keys: Path, tmp_path: Path
+) -> None:
+    """Two controllers, one that learns of the new key before the engine does and one that learns of it after."""
+    files = [tmp_path / name for name in ("early", "late")]
+    for file in files:
+        mount(file, KEY)
+    async with (
+        running_controller(engine.url, engine_key_file=files[0]) as early,
+        running_controller(engine.url, engine_key_file=files[1]) as late,
+    ):
+        statuses: list[int] = []
+        ended = asyncio.Event()
+
+        async def agent(replica: Replica, stream: bool) -> None:
+            while not ended.is_set():
+                response, _ = await replica.chat(f"agent-{stream}", stream=stream, max_tokens=4, ignore_eos=True)
+                statuses.append(response.status)
+
+        async def some_calls() -> None:
+            goal = len(statuses) + 24
+            await eventually(lambda: len(statuses) >= goal, "calls go on", 60)
+
+        def learn(file: Path, replica: Replica, *keys: str) -> None:
+            mount(file, *keys)
+            assert replica.engine_keys.file is not None
+            assert replica.engine_keys.file.reload_if_changed()
+
+        async with asyncio.TaskGroup() as group:
+            for replica in (early, late):
+                for stream in (False, True):
+                    group.create_task(agent(replica, stream))
+            await some_calls()
+            learn(files[0], early, NEXT_KEY, KEY)
+            await some_calls()
+            mount(engine_keys, NEXT_KEY, KEY)
+            await some_calls()
+            learn(files[1], late, NEXT_KEY, KEY)
+            await some_calls()
+            for file, replica in zip(files, (early, late), strict=True):
+                learn(file, replica, NEXT_KEY)
+            mount(engine_keys, NEXT_KEY)
+            await some_calls()
+            ended.set()
+        assert set(statuses) == {200}
+        async with AsyncOpenAI(base_url=engine.url + "/v1", api_key=KEY, max_retries=0) as direct:
+            with pytest.raises(Exception, match="401"):
+                await direct.models.list()
+    assert not any(key in engine.log_text() for key in (KEY, NEXT_KEY))
+    mount(engine_keys, KEY)
 
 
 async def test_an_error_of_the_engine_reaches_the_client_as_its_own(client: AsyncOpenAI) -> None:

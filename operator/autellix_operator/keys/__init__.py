@@ -1,0 +1,1 @@
+"""The keys with which engines let controllers in, and their exchange."""
