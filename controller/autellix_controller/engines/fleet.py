@@ -66,6 +66,9 @@ class Fleet:
         self._wake: dict[str, asyncio.Event] = {}
         self.listed = False
         """Discovery has said at least once which engines there are."""
+        self.known = False
+        """Every engine of a list was probed: the replica may get traffic. It stays so: an engine that is found later is
+        no reason to turn away what the others can serve."""
         self.records_lost = 0
         """Call records that engines could not deliver any more, since the start."""
 
@@ -94,6 +97,10 @@ class Fleet:
             else:
                 self._add(Engine(endpoint))
         self.listed = True
+        self._see_whether_known()
+
+    def _see_whether_known(self) -> None:
+        self.known = self.known or (self.listed and all(engine.probed for engine in self._engines.values()))
 
     def _add(self, engine: Engine) -> None:
         client = self._client(engine.endpoint.url)
@@ -128,6 +135,7 @@ class Fleet:
             except ProbeFailed as error:
                 engine.saw(Seen.UNREACHABLE, str(error))
             engine.probed = True
+            self._see_whether_known()
             pause = (self._probe_seconds if engine.health.well else _RECOVERY_SECONDS) * self._rng.uniform(0.8, 1.2)
             try:
                 await asyncio.wait_for(wake.wait(), pause)
@@ -161,11 +169,15 @@ class Fleet:
     def views(self, model: str | None, now: float) -> tuple[EngineView, ...]:
         """Engines that may take a call for the model now.
 
-        Outliers are left out unless nothing else is left: a guess is better than no answer.
+        Outliers are left out unless nothing else is left: a guess is better than no answer. So are engines that drain,
+        unless others are there to take over and cannot yet: a replaced engine may leave the moment its successor is
+        listed, which we still have to probe, and while it drains it serves as well as before.
         """
-        able = [engine for engine in self._engines.values() if engine.available and engine.serves(model)]
+        reachable = [engine for engine in self._engines.values() if engine.health.reachable and engine.serves(model)]
+        able = [engine for engine in reachable if engine.endpoint.accepts]
         well = [engine for engine in able if engine.health.well]
-        return tuple(EngineView(engine.name, engine.used(now)) for engine in well or able)
+        taken_over = any(engine.endpoint.accepts for engine in self._engines.values())
+        return tuple(EngineView(e.name, e.used(now)) for e in well or able or (reachable if taken_over else ()))
 
     @property
     def has_models(self) -> bool:
@@ -180,11 +192,6 @@ class Fleet:
         """The models of all engines, each once, sorted by id."""
         found = {str(entry.get("id")): entry for engine in self._engines.values() for entry in engine.models}
         return [found[name] for name in sorted(found)]
-
-    @property
-    def known(self) -> bool:
-        """Discovery has answered and every engine it listed was probed once: the replica may get traffic."""
-        return self.listed and all(engine.probed for engine in self._engines.values())
 
     def troubles(self) -> list[str]:
         """Why engines get no calls, one line each."""

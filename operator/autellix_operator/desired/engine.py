@@ -18,6 +18,8 @@ from autellix_operator.desired.template import merge_pod_template
 PORT: Final = 8000
 _CACHE: Final = "/cache"
 _PROBE_PERIOD_SECONDS: Final = 5
+#: A started engine counts as available only after so long: controllers find and probe it before an old one leaves.
+_SETTLE_SECONDS: Final = 5
 #: After the drain: vLLM ends what is left and frees the devices.
 _STOP_SECONDS: Final = 30
 
@@ -58,6 +60,7 @@ def engine_deployment(cluster: Cluster, spec: Spec, image: str, digests: Digests
         "spec": {
             "replicas": engine.replicas,
             "selector": {"matchLabels": selector},
+            "minReadySeconds": _SETTLE_SECONDS,
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": engine.update.max_surge, "maxUnavailable": engine.update.max_unavailable},

@@ -188,6 +188,10 @@ def test_the_update_strategy_is_the_one_asked_for() -> None:
     assert found["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 2}
 
 
+def test_an_engine_is_available_only_when_controllers_have_had_time_to_find_it() -> None:
+    assert objects()["Deployment", "demo-engine"]["spec"]["minReadySeconds"] == 5
+
+
 def test_the_controller_gets_its_environment() -> None:
     fields = {"sessionTimeoutSeconds": 5}
     found = container("Deployment", "demo-controller", controller=fields, routing={"localityThresholdTokens": 9})

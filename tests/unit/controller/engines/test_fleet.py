@@ -64,8 +64,41 @@ async def test_it_is_known_only_when_every_listed_engine_was_probed() -> None:
         await eventually(lambda: fleet.known, "both were probed")
         assert [view.name for view in fleet.views("tiny", 0.0)] == ["engine-a"]
         assert [line.split(":")[0] for line in fleet.troubles()] == ["engine dead"]
+
+
+async def test_it_is_known_where_there_is_no_engine() -> None:
+    async with running_fleet() as (fleet, discovery, _):
+        assert not fleet.known
         discovery.publish([])
         assert fleet.known
+
+
+async def test_it_stays_known_when_an_engine_is_added() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known, "it was probed")
+        discovery.publish([at(engine), Endpoint("added", "http://127.0.0.1:9")])
+        assert not all(each.probed for each in fleet)
+        assert fleet.known
+
+
+async def test_an_engine_that_drains_serves_until_its_successor_can() -> None:
+    async with fake_engine("old") as old, fake_engine("new") as new, running_fleet() as (fleet, discovery, _):
+
+        def routable() -> list[str]:
+            return [view.name for view in fleet.views("tiny", 0.0)]
+
+        discovery.publish([at(old)])
+        await eventually(lambda: routable() == ["old"], "it serves")
+        new.healthy = False
+        discovery.publish([at(old, accepts=False), at(new)])
+        assert routable() == ["old"], "the successor is not probed yet"
+        await eventually(lambda: all(engine.probed for engine in fleet), "the successor was probed")
+        assert routable() == ["old"], "the successor is not well"
+        new.healthy = True
+        await eventually(lambda: routable() == ["new"], "the successor serves")
+        discovery.publish([at(old, accepts=False)])
+        assert routable() == [], "nobody takes over: the engines are scaled to zero"
 
 
 async def test_an_engine_that_drains_gets_nothing_new_but_its_last_records_count() -> None:
