@@ -53,21 +53,21 @@ def _alerts(cluster: Cluster, spec: Spec) -> dict[str, Any]:
     lost = ours.replace("}", ',result="lost"}')
     rules = [
         _alert(
-            "AutellixNoEngine",
+            "AutellixClusterNoEngine",
             f"max(sum by (pod) (autellix_controller_engine_available{ours})) < 1",
             "5m",
             "critical",
             f"Cluster {who} has no engine in rotation: calls are answered with 503.",
         ),
         _alert(
-            "AutellixProcessTableAway",
+            "AutellixClusterProcessTableAway",
             f"max by (pod) (autellix_controller_table_connected{ours}) < 1",
             "5m",
             "warning",
             f"A controller of {who} does not reach the process table: it serves from memory.",
         ),
         _alert(
-            "AutellixCallRecordsLost",
+            "AutellixClusterCallRecordsLost",
             f"sum(increase(autellix_controller_call_records_total{lost}[15m])) > 0",
             "0m",
             "warning",

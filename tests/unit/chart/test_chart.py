@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from autellix_controller.__main__ import KEY_VARIABLE, command_line
-from autellix_operator.settings import ENV_PREFIX, load
+from autellix_operator.settings import Settings, load, variable
 from support.chart import CHART, HelmError, helm, render
 
 Json = Any
@@ -39,14 +39,21 @@ def test_one_operator_runs_at_a_time_in_a_restricted_pod(program: Path) -> None:
 
 
 def test_the_operator_accepts_the_settings_of_the_chart(program: Path) -> None:
-    values = {"watchNamespaces": ["a", "b"], "workers": 2, "resyncSeconds": 60, "log": {"format": "text"}}
+    values = {
+        "watchNamespaces": ["a", "b"],
+        "workers": 2,
+        "resyncSeconds": 60,
+        "figuresSeconds": 5,
+        "log": {"format": "text"},
+    }
     (container,) = one(render(program, values), "Deployment")["spec"]["template"]["spec"]["containers"]
     settings = load({}, {each["name"]: each["value"] for each in container["env"]})
     assert settings.watch_namespaces == ("a", "b")
     assert (settings.workers, settings.resync_seconds, settings.log_format) == (2, 60, "text")
+    assert settings.figures_seconds == 5
     assert settings.etcd_image == "registry.k8s.io/etcd:3.6.5-0"
     assert settings.engine_image == "autellix/engine:0.1.0"
-    assert all(each["name"].startswith(ENV_PREFIX) for each in container["env"])
+    assert {each["name"] for each in container["env"]} == {variable(name) for name in Settings.model_fields}
 
 
 def test_ports_and_probes_are_those_of_the_operator(program: Path) -> None:

@@ -12,9 +12,13 @@ from vllm.v1.kv_offload.base import OffloadingCounterMetadata
 
 from autellix_engine.api.metrics import EngineMetrics
 from autellix_engine.swap.metrics import definitions
+from autellix_operator.api.names import Cluster
+from autellix_operator.api.spec import parse_spec
+from autellix_operator.desired.monitoring import monitoring_objects
 from autellix_operator.metrics import Metrics
 from autellix_operator.workqueue import WorkQueue
 from support.chart import CHART, render
+from support.memory_applier import cluster_resource
 from support.prometheus import series
 from support.running_controller import running_controller
 
@@ -83,6 +87,16 @@ def test_alerts_say_what_is_wrong_and_what_it_means() -> None:
         assert alert["labels"]["severity"] in ("warning", "critical")
         assert set(alert["annotations"]) == {"summary", "description"}
         assert f"`{alert['alert']}`" in operations, f"operations.md does not say what to do about {alert['alert']}"
+
+
+def test_the_alerts_of_one_cluster_have_names_of_their_own_and_are_explained_too() -> None:
+    spec = parse_spec(cluster_resource({"monitoring": {"alerts": "Enabled"}}))
+    (made,) = monitoring_objects(Cluster("space", "demo", "uid"), spec)
+    names = {rule["alert"] for group in made["spec"]["groups"] for rule in group["rules"]}
+    assert names
+    assert names.isdisjoint(rule.get("alert") for group in rules()["groups"] for rule in group["rules"])
+    operations = (CHART.parents[1] / "docs" / "operations.md").read_text()
+    assert all(f"`{name}`" in operations for name in names)
 
 
 def test_they_are_part_of_the_release_where_wanted_and_their_templates_stay_as_they_are(program: Path) -> None:
