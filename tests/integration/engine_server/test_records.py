@@ -194,7 +194,7 @@ async def test_a_program_that_ended_is_forgotten(engine: EngineServer) -> None:
 async def test_an_idle_engine_forgets_an_ended_program_at_once(engine: EngineServer) -> None:
     """Nothing is sent to it meanwhile that would make it step."""
     contexts = [new_context() for _ in range(2)]
-    async with http_client(engine) as client:
+    async with http_client(engine) as client, records(engine) as stream:
 
         async def programs() -> int:
             count: int = (await client.get(wire.STATE_PATH)).json()["scheduler"]["programs"]
@@ -206,7 +206,8 @@ async def test_an_idle_engine_forgets_an_ended_program_at_once(engine: EngineSer
                     await asyncio.sleep(0.02)
 
         await make_call(engine, chat(contexts[0], max_tokens=2))
-        await asyncio.sleep(0.5)  # whatever was on its way has arrived
+        await stream.read_record(contexts[0])
+        await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 0)
         before = await programs()
         await make_call(engine, chat(contexts[1], max_tokens=2))
         await until(before + 1)

@@ -20,7 +20,7 @@ CALL = {"model": "tiny", "messages": []}
 async def test_sigterm_leaves_readiness_serves_on_and_finishes_streams(tmp_path: Path) -> None:
     async with fake_engine() as engine:
         engine.script = pieces(*[event("x")] * 20, DONE, pause=0.1)
-        settings = ["--engine", engine.url, "--drain-notice-seconds", "1", "--drain-seconds", "20"]
+        settings = ["--engine", engine.url, "--drain-notice-seconds", "4", "--drain-seconds", "20"]
         with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
             await asyncio.to_thread(replica.wait_ready)
             async with (
