@@ -26,6 +26,12 @@ _ENGINE_MEMORY = "2500Mi"
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+def intent(live: dict[str, Any]) -> dict[str, Any]:
+    """An object as those who write it want it: without its status, which Kubernetes may write at any time."""
+    metadata = {name: live["metadata"][name] for name in ("uid", "labels", "annotations") if name in live["metadata"]}
+    return {name: part for name, part in live.items() if name != "status"} | {"metadata": metadata}
+
+
 def autellix_cluster(
     name: str,
     namespace: str,

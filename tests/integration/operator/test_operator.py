@@ -10,6 +10,7 @@ import pytest
 from support.apiserver import Client
 from support.cluster_fixtures import new_bench
 from support.operator_bench import Bench, eventually
+from support.resources import intent
 
 CHILDREN = {
     ("secrets", "demo-engine-key"),
@@ -142,7 +143,8 @@ def test_a_changed_spec_rolls_and_status_speaks_of_the_new_generation(bench: Ben
     bench.make_ready()
     pods = {pod["metadata"]["name"] for pod in bench.find("pods", "demo")}
     bench.patch("autellixclusters", "demo", {"spec": {"scheduling": {"policy": "Fcfs"}}})
-    bench.wait_for("demo", "EnginesReady", "Updating")
+    # Which of the two it is depends on how far Kubernetes has come. Nobody makes the new pods ready yet.
+    eventually(lambda: bench.condition("demo", "EnginesReady")["reason"] in ("Updating", "Starting"), "engines change")
     assert bench.condition("demo", "Ready")["status"] == "False"
     assert bench.condition("demo", "Progressing")["status"] == "True"
     bench.make_ready()
@@ -163,8 +165,8 @@ def test_scale_subresource_sets_engines(bench: Bench) -> None:
     assert scale["status"]["replicas"] == 3
     assert "app.kubernetes.io/component=engine" in scale["status"]["selector"]
     bench.patch("autellixclusters", "demo", {"spec": {"replicas": 0}}, "scale")
-    bench.wait_for("demo", "Ready", "Updating")
     bench.with_kubelet("demo", lambda: bench.condition("demo", "Ready")["reason"] == "ScaledToZero", "no engine")
+    assert not [pod for pod in bench.find("pods", "demo") if "engine" in pod["metadata"]["name"]]
 
 
 def test_a_cluster_made_again_at_once_waits_for_its_predecessors_children_to_go(bench: Bench) -> None:
@@ -185,12 +187,12 @@ def test_a_cluster_made_again_at_once_waits_for_its_predecessors_children_to_go(
 def test_what_got_past_admission_is_a_condition_and_changes_nothing(bench: Bench) -> None:
     bench.make_cluster()
     bench.make_ready()
-    before = bench.get("deployments", "demo-engine")["metadata"]["resourceVersion"]
+    before = intent(bench.get("deployments", "demo-engine"))
     template = {"spec": {"containers": [{"name": "engine", "args": ["serve"]}]}}
     bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": template}}})
     condition = bench.wait_for("demo", "Ready", "InvalidSpec")
     assert condition["message"].startswith("spec.engine.template.spec.containers[engine].args: ")
-    assert bench.get("deployments", "demo-engine")["metadata"]["resourceVersion"] == before
+    assert intent(bench.get("deployments", "demo-engine")) == before
     assert bench.events("demo")[-1]["type"] == "Warning"
     bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": None}}})
     bench.wait_for("demo", "Ready", "Available")
@@ -229,12 +231,12 @@ def test_a_missing_secret_is_named_and_its_arrival_noticed(bench: Bench) -> None
     condition = bench.wait_for("demo", "ControllerReady", "SecretMissing")
     assert condition["message"] == "spec.controller.apiKeysSecretRef: there is no Secret keys"
     bench.create("secrets", {"metadata": {"name": "keys"}, "stringData": {"other": "x"}})
-    eventually(lambda: "has no key keys" in bench.condition("demo", "ControllerReady")["message"], "no key", 10)
+    eventually(lambda: "has no key keys" in bench.condition("demo", "ControllerReady")["message"], "no key")
     bench.patch("secrets", "keys", {"stringData": {"keys": "someone:sk-1"}})
-    bench.wait_for("demo", "ControllerReady", "Starting", 10)
+    bench.wait_for("demo", "ControllerReady", "Starting")
     bench.make_ready()
     bench.delete("secrets", "keys")
-    bench.wait_for("demo", "Degraded", "SecretMissing", 10)
+    bench.wait_for("demo", "Degraded", "SecretMissing")
     assert bench.condition("demo", "Ready")["status"] == "True"
 
 
@@ -243,11 +245,11 @@ def test_a_changed_config_map_behind_the_environment_starts_engines_anew(bench: 
     bench.make_cluster(engine={"env": [{"name": "LEVEL", "valueFrom": source}]})
     bench.wait_for("demo", "EnginesReady", "ConfigMapMissing")
     bench.create("configmaps", {"metadata": {"name": "common"}, "data": {"level": "low"}})
-    eventually(lambda: bench.condition("demo", "EnginesReady")["reason"] in ("Starting", "Updating"), "it is found", 10)
+    eventually(lambda: bench.condition("demo", "EnginesReady")["reason"] in ("Starting", "Updating"), "it is found")
     before = bench.get("deployments", "demo-engine")["metadata"]["generation"]
     controllers = bench.get("deployments", "demo-controller")["metadata"]["generation"]
     bench.patch("configmaps", "common", {"data": {"level": "high"}})
-    eventually(lambda: bench.get("deployments", "demo-engine")["metadata"]["generation"] > before, "engines roll", 10)
+    eventually(lambda: bench.get("deployments", "demo-engine")["metadata"]["generation"] > before, "engines roll")
     assert bench.get("deployments", "demo-controller")["metadata"]["generation"] == controllers
 
 
