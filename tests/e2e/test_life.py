@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
@@ -12,7 +13,7 @@ from onenode.lab import Lab
 from onenode.target import LabTarget
 from support.installation import OPERATOR_NAMESPACE, Installation
 from support.prometheus import scrape, total
-from support.resources import SERVED_MODEL, autellix_cluster
+from support.resources import SERVED_MODEL, autellix_cluster, intent
 from support.traffic import Program, run_program
 
 pytestmark = pytest.mark.heavy
@@ -127,14 +128,20 @@ def test_the_chart_installs_upgrades_rolls_back_and_uninstalls_without_a_trace(s
         seconds=120,
         detail=lambda: installation.story("idle", NAMESPACE),
     )
-    before = installation.get("statefulset", "idle-etcd", NAMESPACE)
+
+    def etcd() -> dict[str, Any]:
+        found = installation.get("statefulset", "idle-etcd", NAMESPACE)
+        assert found is not None
+        return intent(found)
+
+    before = etcd()
     installation.install(upgrade=True, log={"format": "text", "level": "debug"})
-    assert installation.get("statefulset", "idle-etcd", NAMESPACE) == before, "an upgrade touches no cluster"
+    assert etcd() == before, "an upgrade touches no cluster"
     installation.rollback(1)
-    assert installation.get("statefulset", "idle-etcd", NAMESPACE) == before, "nor does the way back"
+    assert etcd() == before, "nor does the way back"
 
     installation.uninstall()
-    assert installation.get("statefulset", "idle-etcd", NAMESPACE) == before, "clusters go on without an operator"
+    assert etcd() == before, "clusters go on without an operator"
     second_lab.kubectl("delete", "axc", "--all", "-n", NAMESPACE, "--timeout=90s")
     installation.wait_until(lambda: owned(installation, "idle") == [], "the cluster gone", seconds=90)
     assert second_lab.kubectl("get", "crd", "-o", "name").strip().endswith("autellixclusters.autellix.dev")
