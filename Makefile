@@ -28,7 +28,7 @@ test: machine venv ## all tests: unit, integration, end to end
 	[ -z "$$failed" ] || { echo "make: failed:$$failed" >&2; exit 1; }
 
 test-unit: venv ## fast tests, no services (under 2 minutes)
-	$(PYTEST) tests/unit $(ARGS)
+	$(PYTEST) tests/unit --numprocesses=auto --maxprocesses=4 --dist=worksteal $(ARGS)
 
 test-integration: MEMORY_GIB := 8
 test-integration: machine venv ## real etcd, API server, vLLM

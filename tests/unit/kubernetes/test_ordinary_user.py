@@ -10,10 +10,10 @@ from onenode.errors import OnenodeError
 
 
 @pytest.fixture(autouse=True)
-def ordinary_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def ordinary_user(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.delenv("KUBE_CONTEXT", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(short_path))
 
 
 def test_building_an_image_takes_root(tmp_path: Path) -> None:

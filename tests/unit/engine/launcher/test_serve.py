@@ -28,16 +28,16 @@ def run(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> subpr
     )
 
 
-def test_a_refused_start_is_one_line_and_status_2_and_goes_to_the_termination_log(tmp_path: Path) -> None:
-    termination_log = tmp_path / "termination-log"
+def test_a_refused_start_is_one_line_and_status_2_and_goes_to_the_termination_log(short_path: Path) -> None:
+    termination_log = short_path / "termination-log"
     termination_log.touch()
-    env = {"AUTELLIX_ENGINE_KEY": KEY, "AUTELLIX_TERMINATION_LOG": str(termination_log), "TMPDIR": str(tmp_path)}
+    env = {"AUTELLIX_ENGINE_KEY": KEY, "AUTELLIX_TERMINATION_LOG": str(termination_log), "TMPDIR": str(short_path)}
     result = run(["serve", "m", "--scheduling", '{"policy": "sjf"}'], env)
     assert result.returncode == 2
     assert result.stderr.startswith("autellix-engine: --scheduling.policy: ")
     assert result.stderr.count("\n") == 1
     assert termination_log.read_text() == result.stderr
-    assert list(tmp_path.iterdir()) == [termination_log]  # nothing is left behind
+    assert list(short_path.iterdir()) == [termination_log]  # nothing is left behind
 
 
 def test_a_missing_termination_log_is_not_made(tmp_path: Path) -> None:
@@ -54,16 +54,16 @@ def test_no_folder_for_the_record_channel_is_an_error_in_one_line(
     assert capsys.readouterr().err.startswith("autellix-engine: TMPDIR: no folder can be made there: ")
 
 
-def test_it_becomes_vllm_in_the_same_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_becomes_vllm_in_the_same_process(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     became: list[tuple[str, list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda *call: became.append(call))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     serve(["--model", "m", "--port", "8000"], {"AUTELLIX_ENGINE_KEY": KEY})
     ((program, arguments, environment),) = became
     assert program == sys.executable == arguments[0]
     assert arguments[3:5] == ["serve", "m"]
     folder = Path(environment["AUTELLIX_RECORDS_SOCKET"]).parent
-    assert folder.parent == tmp_path
+    assert folder.parent == short_path
     assert folder.stat().st_mode & 0o777 == 0o700
     assert "autellix" in environment["VLLM_PLUGINS"].split(",")
 
