@@ -52,7 +52,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class DecodeResult:
-    """Median step of the workload, alone and beside transfers in both directions.
+    """Median step of the workload, alone (before and after) and beside transfers in both directions.
 
     Attributes:
         method: what ran beside.
@@ -108,10 +108,9 @@ def sweep(
 def beside_decode(
     rig: Rig, decode: Decode, method: Method, geometry: Geometry, steps: int, settings: SwapSettings
 ) -> DecodeResult:
-    """Steps alone; then steps while transfers in both directions are always on the way."""
-    for _ in range(steps):
-        decode.step()
-    alone = decode.seconds()[steps // 10 :]
+    """Steps alone, then steps while transfers in both directions are always on the way, then steps alone again: clocks
+    of a GPU that was idle rise for a while, which must not count for or against the transfers."""
+    alone = _steps(decode, steps)
     mover = open_method(method, rig, rig.site(geometry), settings)
     overlapped = []
     for _ in range(steps):
@@ -123,7 +122,15 @@ def beside_decode(
     mover.wait()
     beside = [seconds for seconds, counts in zip(decode.seconds(), overlapped, strict=True) if counts]
     mover.close()
+    alone += _steps(decode, steps)
     return DecodeResult(method, statistics.median(alone), statistics.median(beside or alone), len(beside))
+
+
+def _steps(decode: Decode, steps: int) -> list[float]:
+    """Times of so many steps, without the first ones."""
+    for _ in range(steps):
+        decode.step()
+    return decode.seconds()[steps // 10 :]
 
 
 def _repeat(mover: Mover, traffic: Traffic, least_seconds: float, clock: Callable[[], float]) -> list[float]:

@@ -15,7 +15,13 @@ SCHEMA = 1
 
 @dataclass
 class Results:
-    """What a run has found so far. `skipped` names cells for which the time was not enough."""
+    """What a run has found so far.
+
+    Attributes:
+        skipped: cells for which the time was not enough.
+        errors: what broke, in words; the rest was measured.
+        complete: whether the run came to its end.
+    """
 
     device: str
     dry_run: bool
@@ -26,6 +32,8 @@ class Results:
     sweep: list[SweepPoint] = field(default_factory=list)
     decode: list[DecodeResult] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    complete: bool = False
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -41,14 +49,20 @@ class Results:
 
 
 def write(results: Results, folder: Path) -> tuple[Path, Path]:
-    """Writes swap.json and swap.svg."""
+    """Writes swap.json and swap.svg; whoever is stopped meanwhile leaves the files of before."""
     folder.mkdir(parents=True, exist_ok=True)
     document = results.as_json()
     data, figure = folder / "swap.json", folder / "swap.svg"
-    data.write_text(json.dumps(document, indent=1) + "\n")
+    _replace(data, json.dumps(document, indent=1) + "\n")
     note = " (dry run on a CPU: the times mean nothing)" if results.dry_run else ""
-    figure.write_text(draw(results.measurements, f"Moving KV blocks: {results.device}{note}"))
+    _replace(figure, draw(results.measurements, f"Moving KV blocks: {results.device}{note}"))
     return data, figure
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 def table(results: Results) -> str:
@@ -67,6 +81,9 @@ def table(results: Results) -> str:
         value = "" if goal["value"] is None else f" {goal['value']:.3f} ({goal['worst']})"
         lines.append(f"goal: {goal['name']}: {goal['target']}:{value} {verdict}")
     lines += [f"suggested {s['setting']}: {s['value']} ({s['why']})" for s in document["suggestions"]]
+    lines += [f"FAILED: {error}" for error in results.errors]
+    if not results.complete:
+        lines.append("the run did not come to its end")
     if results.skipped:
         lines.append(f"{len(results.skipped)} cells skipped, the time was not enough")
     if results.dry_run:

@@ -1,6 +1,8 @@
 """The benchmark's logic: the prepared script has to work at the first try on a machine that is there for minutes."""
 
 import json
+import os
+import threading
 import xml.etree.ElementTree
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +13,7 @@ import pytest
 
 import swapbench.__main__
 from autellix_kernels.device import Stream
+from autellix_kernels.errors import DriverError
 from autellix_kernels.host import build
 from autellix_kernels.host.device import HostDevice
 from autellix_kernels.layout import IdArray
@@ -20,10 +23,11 @@ from swapbench.cases import DRY, FULL, KIB, MIB, Method, Traffic, cases, geometr
 from swapbench.decode import NumpyDecode
 from swapbench.figure import draw
 from swapbench.goals import goals, suggestions
+from swapbench.keeper import STOPPED, Keeper
 from swapbench.measure import DecodeResult, Measurement, SweepPoint, beside_decode
 from swapbench.report import Results
 from swapbench.rig import Rig
-from swapbench.run import run
+from swapbench.run import GaveUp, Reporting, run
 from swapbench.verify import WrongBytes, verify
 
 TINY = replace(DRY, fragments=(4 * KIB,), totals=(64 * KIB,), verified_total=64 * KIB, sweep_thread_blocks=(1,))
@@ -36,6 +40,10 @@ def rig(host_library: Path) -> Iterator[Rig]:
     yield rig
     rig.close()
     assert device.live_objects == 0
+
+
+def quiet(clock: Callable[[], float] = lambda: 0.0) -> Reporting:
+    return Reporting(clock, lambda _: None, lambda: None)
 
 
 def measurement(method: Method, rate: float, fragment: int = 8 * KIB, total: int = 64 * MIB) -> Measurement:
@@ -54,11 +62,14 @@ def test_a_dry_run_writes_one_json_file_a_figure_and_a_table(
     assert [result["method"] for result in document["decode"]] == ["ours", "batch", "large"]
     assert len(document["sweep"]) == 4
     assert document["skipped"] == []
+    assert document["errors"] == []
+    assert document["complete"]
     assert len(document["goals"]) == 4
     assert xml.etree.ElementTree.parse(tmp_path / "out/swap.svg").getroot().tag.endswith("svg")
     printed = capsys.readouterr().out
     assert "the times mean nothing" in printed
     assert "goal: share of one large pinned copy" in printed
+    assert "512 KiB in 4 KiB, GB/s: store" in printed, "tells how far it is"
 
 
 def test_without_a_driver_the_script_says_so_and_fails(
@@ -98,7 +109,7 @@ def test_nothing_is_measured_after_wrong_bytes(rig: Rig, monkeypatch: pytest.Mon
     monkeypatch.setattr(KernelMover, "gather", lose_last_block(KernelMover.gather))
     results = Results("host", True, {}, {})
     with pytest.raises(WrongBytes):
-        run(rig, NumpyDecode(), DRY, results, lambda: 0.0, lambda _: None)
+        run(rig, NumpyDecode, DRY, results, quiet())
     assert results.measurements == []
     assert results.decode == []
 
@@ -107,17 +118,66 @@ def test_cells_that_the_time_is_not_enough_for_are_named(rig: Rig) -> None:
     results = Results("host", True, {}, {})
     ticks = iter(range(10**6))
     plan = replace(TINY, budget_seconds=12)
-    run(rig, NumpyDecode(), plan, results, lambda: float(next(ticks)), lambda _: None)
+    run(rig, NumpyDecode, plan, results, quiet(lambda: float(next(ticks))))
     assert len(results.measurements) + len(results.skipped) == len(cases(plan))
     assert results.measurements
     assert results.skipped
+
+
+def test_a_part_that_breaks_is_written_down_and_the_rest_is_measured(rig: Rig) -> None:
+    def broken() -> NumpyDecode:
+        raise RuntimeError("no memory for weights")
+
+    results = Results("host", True, {}, {})
+    saved: list[int] = []
+    told: list[str] = []
+    run(
+        rig, broken, TINY, results, Reporting(lambda: 0.0, told.append, lambda: saved.append(len(results.measurements)))
+    )
+    assert results.errors == ["decode: RuntimeError: no memory for weights"]
+    assert any("no memory for weights" in line for line in told)
+    assert results.complete
+    assert len(results.measurements) == len(cases(TINY))
+    assert saved[0] == 0
+    assert saved == sorted(saved), "what there is is saved as it grows"
+
+
+def test_a_gpu_on_which_everything_breaks_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise DriverError("cuLaunchKernel", 719, "unspecified launch failure")
+
+    monkeypatch.setattr("swapbench.run.measure", refuse)
+    results = Results("host", True, {}, {})
+    with pytest.raises(GaveUp, match=r"3 parts broke, the last: .*unspecified launch failure"):
+        run(rig, NumpyDecode, TINY, results, quiet())
+    assert not results.complete
+    assert results.decode != []
+
+
+def test_a_run_that_is_stuck_is_ended_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    statuses: list[int] = []
+
+    def end(status: int) -> None:
+        statuses.append(status)
+        ended.set()
+
+    monkeypatch.setattr(os, "_exit", end)
+    results = Results("host", True, {}, {}, measurements=[measurement(Method.OURS, 10)])
+    with Keeper(results, tmp_path, limit_seconds=0.01):
+        assert ended.wait(10)
+    assert statuses == [STOPPED]
+    document = json.loads((tmp_path / "swap.json").read_text())
+    assert len(document["measurements"]) == 1
+    assert document["errors"] == ["stopped after 0.01 s: something did not end"]
+    assert not document["complete"]
 
 
 def test_a_driver_without_batched_copy_leaves_that_method_out(host_library: Path) -> None:
     device = HostDevice(batched_copy=False)
     rig = Rig(device, build.load(device, host_library), TINY, seed=3)
     results = Results("host", True, {}, {})
-    run(rig, NumpyDecode(), TINY, results, lambda: 0.0, lambda _: None)
+    run(rig, NumpyDecode, TINY, results, quiet())
     assert all(m.method is not Method.BATCH for m in results.measurements)
     assert [result.method for result in results.decode] == [Method.OURS, Method.LARGE]
 
@@ -135,7 +195,7 @@ def test_the_full_plan_covers_what_is_asked_for_and_begins_with_what_matters_mos
 
 def test_steps_count_as_beside_transfers_only_while_one_is_on_the_way(rig: Rig) -> None:
     class Counting:
-        """Three steps alone of a second each, then three beside of two."""
+        """Three steps alone of a second each, three beside of two, three alone again."""
 
         def __init__(self) -> None:
             self.steps = 0
@@ -144,7 +204,7 @@ def test_steps_count_as_beside_transfers_only_while_one_is_on_the_way(rig: Rig) 
             self.steps += 1
 
         def seconds(self) -> list[float]:
-            return [1.0 if self.steps <= 3 else 2.0] * 3
+            return [2.0 if self.steps == 6 else 1.0] * 3
 
     shape = geometry(4 * KIB, 256 * KIB)
     assert shape is not None
