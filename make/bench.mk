@@ -30,6 +30,10 @@ bench-routing: venv ## four replicas, eight engines: load of the worst engine ov
 bench-swap: venv ## what the manager of swapped KV cache costs the scheduler, beside vLLM's own (1 minute)
 	PYTHONPATH=bench .venv/bin/python -m autellix_bench.swap $(ARGS)
 
+.PHONY: bench-swap-share
+bench-swap-share: venv ## what programs that come back and preempted calls compute again, on a real engine (3 minutes)
+	$(VLLM_BENCH) -m autellix_bench.swap_share $(ARGS)
+
 .PHONY: bench-operator
 bench-operator: venv ## 200 clusters on a real API server: work of the operator, writes and memory while nothing changes
 	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.operator $(ARGS)

@@ -19,6 +19,7 @@ from autellix_engine.swap.worker import SwapWorker
 from autellix_kernels.plan import Direction
 from autellix_wire.records import CallRecord
 from support.in_process_engine import InProcessEngine
+from support.model_free import ManualClock
 from support.scheduler_bench import RecordingPublisher
 from support.thread_device import ThreadDevice
 
@@ -26,7 +27,8 @@ BLOCK = 32  # tokens
 
 
 class SwapEngineBench(InProcessEngine):
-    """An engine with the tiny model, whose transfers run on threads beside it."""
+    """An engine with the tiny model, whose transfers run on threads beside it, and whose host tier has a clock that
+    tests set."""
 
     def __init__(
         self,
@@ -51,6 +53,9 @@ class SwapEngineBench(InProcessEngine):
             )
         finally:
             SwapSpec.make_host_device = plain
+        self.clock = ManualClock()
+        """Of the host tier: when programs left and are due does not depend on the machine."""
+        self.connector.manager._clock = self.clock
         self.publisher = RecordingPublisher()
         self.scheduler.publisher = self.publisher
         self.scheduled: Counter[str] = Counter()

@@ -1,7 +1,8 @@
 """Traffic for an engine that swaps: long calls that short ones preempt at random, and programs that come back."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from autellix_wire.context import ProgramContext
 from support.swap_engine import SwapEngineBench, prompt
@@ -9,9 +10,15 @@ from support.swap_engine import SwapEngineBench, prompt
 LONG_SERVICE_MS = 9_000_000.0
 """Service of programs that give way to fresh ones."""
 
+#: Preemptions between two lines about how far a storm is.
+TOLD_EVERY = 25
+
 
 class Storm:
     """Long calls run all the time; short ones of fresh programs arrive at random and preempt them. Some are aborted.
+
+    Each long call that ends must have the tokens of an uninterrupted run, and its record must say exactly how many of
+    its tokens were given to the model twice.
 
     Args:
         long_calls: how many different ones there are; each is compared with an uninterrupted run of its own.
@@ -22,6 +29,7 @@ class Storm:
         self._random = random.Random(seed)
         self._abort_share = abort_share
         self._shapes = [(f"long {i}", self._random.randint(1_250, 1_400), 120) for i in range(long_calls)]
+        self._needed = {name: length + output - 1 for name, length, output in self._shapes}
         self._alone = {name: engine.alone(name, prompt(name, length), output) for name, length, output in self._shapes}
         self._numbers = 0
         self._running: dict[str, str] = {}
@@ -29,11 +37,15 @@ class Storm:
         """Long calls that ended as their uninterrupted run did."""
         engine.forget_everything()
 
-    def run(self, preemptions: int) -> None:
-        """Goes on until there were so many preemptions; then everything runs to its end."""
+    def run(self, preemptions: int, tell: Callable[[str], object] = lambda line: None) -> None:
+        """Goes on until there were so many preemptions; then everything runs to its end. ``tell``: gets a line about
+        how far it is now and then."""
         counts = self._engine.scheduler.core.counts
-        until = counts["preemptions_policy"] + preemptions
-        while counts["preemptions_policy"] < until:
+        before, told = counts["preemptions_policy"], 0
+        while (so_far := counts["preemptions_policy"] - before) < preemptions:
+            if so_far >= told + TOLD_EVERY:
+                told = so_far
+                tell(f"{so_far} of {preemptions} preemptions, {self.compared} calls compared")
             while len(self._running) < 3:
                 self._send_long()
             for _ in range(self._random.randint(0, 2)):
@@ -70,17 +82,45 @@ class Storm:
 
     def _compare(self) -> None:
         for request in [each for each in self._running if each in self._engine.finish_reasons]:
-            assert self._engine.outputs[request] == self._alone[self._running.pop(request)], request
+            name = self._running.pop(request)
+            assert self._engine.outputs[request] == self._alone[name], request
+            record, needed = self._engine.record(request), self._needed[name]
+            again = self._engine.scheduled[request] - (needed - record.cached_tokens)
+            assert again == record.recomputed_tokens, request
             self.compared += 1
 
 
-def visits(engine: SwapEngineBench, names: Sequence[str], *, rounds: int, first: int, more: int, output: int) -> None:
-    """Programs come back in turn, each time with all that was said before and ``more`` new tokens."""
+@dataclass(frozen=True)
+class Visit:
+    """A call of a program that came back. ``known``: tokens that the program's call before had computed."""
+
+    request: str
+    known: int
+
+
+def visits(
+    engine: SwapEngineBench, names: Sequence[str], *, rounds: int, first: int, more: int, output: int
+) -> list[Visit]:
+    """Programs come back in turn, one a second by the host tier's clock, each time with all that was said before and
+    ``more`` new tokens. Returns all calls but the first of each program."""
     contexts = {name: prompt(name, first) for name in names}
+    made: list[Visit] = []
     for turn in range(rounds):
         for name in names:
             request = f"{name} {turn}"
             context = ProgramContext(program=name, call=request)
+            if turn:
+                made.append(Visit(request, len(contexts[name]) - more - 1))  # the last token was not computed
             engine.add(request, contexts[name], output, context)
             engine.run()
+            engine.clock.seconds += 1.0
             contexts[name] += engine.outputs[request] + prompt(f"{request} more", more)
+    return made
+
+
+def share_of_known_computed_again(engine: SwapEngineBench, made: Sequence[Visit]) -> float:
+    """Of what programs had computed when they came back. Counts every token, also those of a block that was not full
+    and so was never stored."""
+    known = sum(visit.known for visit in made)
+    found = sum(min(visit.known, engine.record(visit.request).cached_tokens) for visit in made)
+    return 1 - found / known
