@@ -1,5 +1,9 @@
-"""One throw-away Kubernetes for all end-to-end tests, with the operator installed and one cluster that serves."""
+"""One throw-away Kubernetes for all end-to-end tests, with the operator installed and one cluster that serves.
 
+``AUTELLIX_SOAK_ROUNDS`` plays changes to the cluster so many times, and those too that are too long for CI.
+"""
+
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,19 +15,25 @@ from onenode.lab import Lab
 from onenode.layout import default_lab_folder
 from onenode.progress import Heartbeat
 from onenode.target import LabTarget, Target, chosen_context
+from support.changes import Changes
 from support.installation import Installation
 from support.labs import named_lab
-from support.resources import autellix_cluster
+from support.resources import SERVED_MODEL, autellix_cluster
+from support.steady_traffic import Habits, SteadyTraffic
 
 LAB, SECOND_LAB = "e2e", "e2e-chart"
 NAMESPACE = "agents"
 CLUSTER = "main"
+ROUNDS = int(os.environ.get("AUTELLIX_SOAK_ROUNDS", "0"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(900))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in here:
+        item.add_marker(pytest.mark.timeout(900))
+    if not ROUNDS and (long := [item for item in here if item.get_closest_marker("soak")]):
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +90,23 @@ async def client(cluster: Installation) -> AsyncIterator[AsyncOpenAI]:
     with cluster.endpoint(CLUSTER, NAMESPACE) as url:
         async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=120) as client:
             yield client
+
+
+@pytest.fixture(params=range(max(ROUNDS, 1)))
+def play(request: pytest.FixtureRequest) -> int:
+    """The number of the round."""
+    number: int = request.param
+    return number
+
+
+@pytest.fixture
+def changes(cluster: Installation) -> Changes:
+    """What is done to the cluster."""
+    return Changes(cluster, CLUSTER, NAMESPACE)
+
+
+@pytest.fixture
+async def traffic(client: AsyncOpenAI) -> AsyncIterator[SteadyTraffic]:
+    """Agents at work on the cluster, beside the whole test."""
+    async with SteadyTraffic(client, SERVED_MODEL, Habits()).running() as traffic:
+        yield traffic

@@ -8,7 +8,7 @@ is then judged: no call may have failed, and no program may have left an engine 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -34,6 +34,11 @@ class Sent:
     route: str = ""
     failure: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.started
+
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
@@ -43,6 +48,8 @@ class Move:
     left: str
     to: str
     route: str
+    ended: float
+    """When the first call elsewhere was answered."""
 
 
 @dataclass(kw_only=True)
@@ -68,23 +75,30 @@ class Window:
     def moves(self, *, of_programs_before: bool = False) -> list[Move]:
         """Programs that changed their engine within the window; ``of_programs_before``: only those older than it."""
         return [
-            Move(program=before.program, left=before.engine, to=after.engine, route=after.route)
+            Move(program=before.program, left=before.engine, to=after.engine, route=after.route, ended=after.ended)
             for turns in _by_program(self.calls)
             if not of_programs_before or turns[0].started < self.started
             for before, after in itertools.pairwise(turn for turn in turns if not turn.failure)
             if before.engine != after.engine and after.ended >= self.started
         ]
 
-    def needless_moves(self, gone: Collection[str], *, of_programs_before: bool = False) -> list[Move]:
-        """Moves away from engines that are not among those that are ``gone``."""
-        return [move for move in self.moves(of_programs_before=of_programs_before) if move.left not in gone]
+    def needless_moves(
+        self, served_until: Mapping[str, float] | None = None, *, of_programs_before: bool = False
+    ) -> list[Move]:
+        """Moves away from engines that still served then. ``served_until``: of those that left, until when they did."""
+        left = served_until or {}
+        return [
+            move
+            for move in self.moves(of_programs_before=of_programs_before)
+            if move.ended < left.get(move.left, float("inf"))
+        ]
 
     def __str__(self) -> str:
-        slowest = max((call.ended - call.started for call in self.inside), default=0.0)
-        return (
-            f"{self.what}: {len(self.inside)} calls in {self.ended - self.started:.0f} s, the slowest took "
-            f"{slowest:.1f} s, {len(self.failures)} failed, {len(self.moves())} programs moved"
-        )
+        seen = f"{self.what}: {len(self.inside)} calls in {self.ended - self.started:.0f} s"
+        if self.inside:
+            slowest = max(self.inside, key=lambda call: call.seconds)
+            seen += f", the slowest took {slowest.seconds:.1f} s (sent at {slowest.started - self.started:.1f} s)"
+        return f"{seen}, {len(self.failures)} failed, {len(self.moves())} programs moved"
 
 
 @dataclass(frozen=True, kw_only=True)

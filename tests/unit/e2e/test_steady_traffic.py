@@ -20,10 +20,15 @@ def window(*calls: Sent) -> Window:
 
 def test_a_program_that_leaves_an_engine_that_stayed_moved_needlessly() -> None:
     found = window(sent("p", 5, "a"), sent("p", 12, "b", route="spilled"))
-    (move,) = found.needless_moves(gone=())
-    assert (move.program, move.left, move.to, move.route) == ("p", "a", "b", "spilled")
-    assert found.needless_moves(gone={"a"}) == []
+    (move,) = found.needless_moves()
+    assert (move.program, move.left, move.to, move.route, move.ended) == ("p", "a", "b", "spilled", 13)
     assert len(found.moves()) == 1
+
+
+def test_a_program_may_leave_an_engine_once_that_leaves_but_not_before() -> None:
+    found = window(sent("p", 5, "a"), sent("p", 12, "b"))
+    assert found.needless_moves({"a": 12.5}) == []
+    assert len(found.needless_moves({"a": 14.0})) == len(found.needless_moves({"b": 1.0})) == 1
 
 
 def test_moves_before_the_change_and_calls_that_failed_are_no_moves() -> None:
@@ -34,14 +39,16 @@ def test_moves_before_the_change_and_calls_that_failed_are_no_moves() -> None:
 
 def test_programs_that_began_within_the_change_can_be_left_out() -> None:
     found = window(sent("new", 11, "a"), sent("new", 13, "b"))
-    assert len(found.needless_moves(gone=())) == 1
-    assert found.needless_moves(gone=(), of_programs_before=True) == []
+    assert len(found.needless_moves()) == 1
+    assert found.needless_moves(of_programs_before=True) == []
 
 
 def test_failures_count_from_the_beginning_of_the_change_to_its_end() -> None:
     found = window(*(sent("p", started, "", failure="x") for started in (2, 9.5, 15, 25)))
     assert [call.started for call in found.failures] == [9.5, 15]
-    assert "2 calls in 10 s, the slowest took 1.0 s, 2 failed, 0 programs moved" in str(found)
+    assert str(found) == (
+        "a change: 2 calls in 10 s, the slowest took 1.0 s (sent at -0.5 s), 2 failed, 0 programs moved"
+    )
 
 
 async def test_traffic_is_seen_as_the_clients_saw_it() -> None:
