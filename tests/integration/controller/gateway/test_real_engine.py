@@ -186,3 +186,18 @@ async def test_no_call_fails_while_the_key_is_exchanged(
 async def test_an_error_of_the_engine_reaches_the_client_as_its_own(client: AsyncOpenAI) -> None:
     with pytest.raises(Exception, match="400"):
         await client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=100_000)
+
+
+async def test_a_stock_engine_is_served_and_charged_by_the_time_that_calls_ran() -> None:
+    """Nothing of ours in it: no records, no program context, no key."""
+    async with EngineServer(stock=True) as stock, running_controller(stock.url) as replica:
+        service = 0.0
+        for calls, stream in enumerate((False, True, False), start=1):
+            response, body = await replica.chat("agent", stream=stream, max_tokens=8, ignore_eos=True)
+            assert (response.status, response.headers["X-Autellix-Accounting"]) == (200, "estimated"), body
+            found = await charged(replica, "agent", calls)
+            assert found["service_ms"] > service
+            service = found["service_ms"]
+        assert found["engine"] == response.headers["X-Autellix-Engine"]
+        assert await replica.metric("autellix_controller_estimated_calls_total") == 3
+        assert replica.controller.readiness().degraded == []
