@@ -44,7 +44,9 @@ class Keeper:
 
     def _stop(self) -> None:
         self._results.errors.append(f"stopped after {self._limit:g} s: something did not end")
-        self.save()
-        sys.stdout.write(f"{table(self._results)}\n")
-        sys.stdout.flush()
-        os._exit(STOPPED)
+        try:
+            self.save()
+            sys.stdout.write(f"{table(self._results)}\n")
+            sys.stdout.flush()
+        finally:  # also when the disk is full or nobody reads
+            os._exit(STOPPED)
