@@ -3,7 +3,7 @@
     PYTHONPATH=bench python -m autellix_bench.swap [--repeat N]
 
 No model and no bytes: a call of 10,000 tokens in blocks of 16 is looked up, its store and its load are planned, in
-pools that are full, so that every store makes room first. CPU time of this process, medians.
+pools that are full, so that every store makes room first. CPU time of this process, medians; all pools in turn.
 """
 
 import argparse
@@ -85,28 +85,36 @@ def timed(work: Callable[[], Any]) -> float:
     return (time.process_time_ns() - began) / 1e6
 
 
-def measure(make: Callable[[int], OffloadingManager], slots: int, repeat: int) -> Timings:
-    """Medians in milliseconds by what was done."""
-    manager = make(slots)
-    calls = Calls(manager)
-    for _ in range(slots // OTHERS):
-        calls.visit(OTHERS)
-    samples: dict[str, list[float]] = {"store plan": [], "lookup": [], "load plan": []}
-    for _ in range(repeat):
-        context, keys = calls.arrive(BLOCKS)
+class Measured:
+    """A manager whose pool is full, and what its steps took."""
+
+    def __init__(self, manager: OffloadingManager, slots: int) -> None:
+        self._manager = manager
+        self._calls = Calls(manager)
+        self._samples: dict[str, list[float]] = {"store plan": [], "lookup": [], "load plan": []}
+        for _ in range(slots // OTHERS):
+            self._calls.visit(OTHERS)
+
+    def visit(self) -> None:
+        """One more call."""
+        manager, samples = self._manager, self._samples
+        context, keys = self._calls.arrive(BLOCKS)
         planned: list[Any] = []
-        samples["store plan"].append(timed(lambda: planned.append(manager.prepare_store(keys, context))))  # noqa: B023
+        samples["store plan"].append(timed(lambda: planned.append(manager.prepare_store(keys, context))))
         if len(planned[0].keys_to_store) != BLOCKS:
             raise RuntimeError(f"only {len(planned[0].keys_to_store)} blocks found room")
         manager.complete_store(keys, context)
         found: list[LookupResult] = []
-        samples["lookup"].append(timed(lambda: found.extend(manager.lookup(key, context) for key in keys)))  # noqa: B023
+        samples["lookup"].append(timed(lambda: found.extend(manager.lookup(key, context) for key in keys)))
         if set(found) != {LookupResult.HIT}:
             raise RuntimeError("blocks are missing")
-        samples["load plan"].append(timed(lambda: manager.prepare_load(keys, context)))  # noqa: B023
+        samples["load plan"].append(timed(lambda: manager.prepare_load(keys, context)))
         manager.complete_load(keys, context)
         manager.on_request_finished(context)
-    return {name: statistics.median(values) for name, values in samples.items()}
+
+    def medians(self) -> Timings:
+        """Milliseconds by what was done."""
+        return {name: statistics.median(values) for name, values in self._samples.items()}
 
 
 def main() -> int:
@@ -114,11 +122,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measures the manager of the host tier.")
     parser.add_argument("--repeat", type=int, default=60)
     repeat: int = parser.parse_args().repeat
-    medians: dict[int, Timings] = {}
-    reference: dict[int, Timings] = {}
-    for slots in POOLS:  # the two side by side, so that they see the same machine
-        medians[slots] = measure(ours, slots, repeat)
-        reference[slots] = measure(stock, slots, repeat)
+    mine = {slots: Measured(ours(slots), slots) for slots in POOLS}
+    theirs = {slots: Measured(stock(slots), slots) for slots in POOLS}
+    for _ in range(repeat):  # in turn, since the machine is faster at one time than at another
+        for slots in POOLS:
+            mine[slots].visit()
+            theirs[slots].visit()
+    medians = {slots: measured.medians() for slots, measured in mine.items()}
+    reference = {slots: measured.medians() for slots, measured in theirs.items()}
     names = list(medians[POOLS[0]])
     sys.stdout.write(f"A call of {BLOCKS} blocks in a full pool, ms of CPU time (vLLM's own manager)\n")
     sys.stdout.write(f"{'slots':>10}" + "".join(f"{name:>22}" for name in names) + "\n")
