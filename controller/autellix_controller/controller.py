@@ -19,6 +19,7 @@ from autellix_controller.gateway.attempts import Attempts, Terms
 from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
 from autellix_controller.gateway.gateway import Gateway, Limits
 from autellix_controller.gateway.keyed import KeyedUpstream
+from autellix_controller.gateway.patience import Patience
 from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.routes import ROUTES
@@ -82,7 +83,11 @@ class Controller:
         self.slots = Slots(
             self.fleet,
             router,
-            Bounds(settings.engine_calls, settings.queue_calls, settings.queue_seconds),
+            Bounds(
+                settings.engine_calls,
+                settings.queue_calls,
+                Patience(room_seconds=settings.queue_seconds, engine_seconds=settings.hold_seconds),
+            ),
             tenant_calls=lambda tenant: access.limits(tenant).calls,
             metrics=queue_metrics,
         )
@@ -142,6 +147,7 @@ class Controller:
                 accounting=self._accounting,
                 running=lambda: self.gateway.running,
                 queued=lambda: self.slots.waiting,
+                held=lambda: self.slots.held,
                 body_bytes=lambda: self.gateway.body_bytes,
             )
         )

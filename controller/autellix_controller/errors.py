@@ -77,6 +77,11 @@ def shown(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
+def no_model(model: str) -> ApiError:
+    """Engines are known, and none of them serves the model."""
+    return ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {shown(model)!r}.", param="model")
+
+
 def invalid(message: str, *, param: str | None = None) -> ApiError:
     """A request that no retry will make right."""
     return ApiError(ErrorCode.INVALID_REQUEST, message, param=param)

@@ -131,10 +131,11 @@ class StateCollector(Collector):
         accounting: Accounting,
         running: Callable[[], int],
         queued: Callable[[], int],
+        held: Callable[[], int],
         body_bytes: Callable[[], int],
     ) -> None:
         self._fleet, self._table, self._router, self._accounting = fleet, table, router, accounting
-        self._running, self._queued, self._body_bytes = running, queued, body_bytes
+        self._running, self._queued, self._held, self._body_bytes = running, queued, held, body_bytes
 
     def collect(self) -> Iterable[Metric]:
         """See ``Collector``."""
@@ -142,6 +143,9 @@ class StateCollector(Collector):
         yield from self._process_table()
         yield GaugeMetricFamily(f"{_PREFIX}running_calls", "Calls being served.", value=self._running())
         yield GaugeMetricFamily(f"{_PREFIX}queued_calls", "Calls waiting for an engine here.", value=self._queued())
+        yield GaugeMetricFamily(
+            f"{_PREFIX}held_calls", "Calls of these for which no engine serves at all.", value=self._held()
+        )
         yield GaugeMetricFamily(
             f"{_PREFIX}body_bytes", "Request bodies that are held now, bytes.", value=self._body_bytes()
         )

@@ -13,7 +13,7 @@ from starlette.routing import Match, Route
 from autellix_controller import openapi
 from autellix_controller.access import Access
 from autellix_controller.engines.fleet import Fleet
-from autellix_controller.errors import ApiError, ErrorCode, invalid, shown
+from autellix_controller.errors import ApiError, ErrorCode, invalid, no_model, shown
 from autellix_controller.sessions import api as sessions
 from autellix_controller.sessions.programs import Programs
 
@@ -107,7 +107,7 @@ def application(
         for entry in fleet.models():
             if entry.get("id") == name:
                 return _json(entry)
-        raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {shown(name)!r}.", param="model")
+        raise no_model(name)
 
     @app.get("/healthz")
     async def healthz() -> Response:

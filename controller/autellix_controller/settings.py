@@ -224,7 +224,14 @@ class Settings(TableSettings):
     queue_calls: int = Field(
         1024, ge=0, le=1_000_000, description="calls that wait for an engine at once; more get 429"
     )
-    queue_seconds: Seconds = Field(30, description="longest wait for an engine; then 429")
+    queue_seconds: Seconds = Field(30, description="longest wait for room on an engine; then 429")
+    hold_seconds: float = Field(
+        0,
+        ge=0,
+        le=7 * 86400,
+        allow_inf_nan=False,
+        description="while no engine serves: calls wait for one in the queue for so long, then 503; 0: 503 at once",
+    )
     body_limit_bytes: int = Field(32 << 20, ge=1024, le=1 << 31, description="largest request body")
     bodies_limit_bytes: int = Field(
         256 << 20, ge=1024, le=1 << 40, description="request bodies of all running calls together; more get 429"
@@ -259,6 +266,8 @@ class Settings(TableSettings):
             raise ValueError("engine, engines: give either engine URLs or one kubernetes://NAMESPACE/SERVICE")
         if self.body_limit_bytes > self.bodies_limit_bytes:
             raise ValueError("bodies_limit_bytes: must be at least body_limit_bytes")
+        if self.hold_seconds and not self.queue_calls:
+            raise ValueError("hold_seconds: needs queue_calls of at least 1, since calls are held in the queue")
         if self.api_keys_file and self.allow_anonymous:
             raise ValueError("api_keys_file, allow_anonymous: only one of the two may be set")
         if not self.api_keys_file and not self.allow_anonymous and not is_loopback(self.host):

@@ -182,7 +182,7 @@ def _part(component: Component, spec: Spec, observed: Observed, now: datetime) -
     total, updated, ready = (status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas"))
     if seen and total == updated == wanted and ready >= wanted:
         if wanted == 0:
-            return Verdict(False, Reason.SCALED_TO_ZERO, f"no {noun} is wanted")
+            return Verdict(False, Reason.SCALED_TO_ZERO, f"no {noun} is wanted: {_without_engines(spec)}")
         return Verdict(True, Reason.AVAILABLE, f"{ready} of {wanted} {noun}s serve")
     if missing := observed.missing.get(component):
         return Verdict(False, missing.reason, missing.message)
@@ -195,6 +195,12 @@ def _part(component: Component, spec: Spec, observed: Observed, now: datetime) -
         return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")
     progress = f"{updated} of {wanted} {noun}s run the newest template" if seen else f"a change of {noun}s is under way"
     return Verdict(False, Reason.UPDATING, progress)
+
+
+def _without_engines(spec: Spec) -> str:
+    """What calls meet."""
+    seconds = spec.controller.deadlines.hold_seconds
+    return f"calls are held for at most {seconds} s" if seconds else "calls are answered with 503"
 
 
 def _conditions(

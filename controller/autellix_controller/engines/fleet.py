@@ -173,20 +173,24 @@ class Fleet:
         unless others are there to take over and cannot yet: a replaced engine may leave the moment its successor is
         listed, which we still have to probe, and while it drains it serves as well as before.
         """
+        return tuple(EngineView(engine.name, engine.used(now)) for engine in self._able(model))
+
+    def serves(self, model: str | None) -> bool:
+        """Whether any engine may take a call for the model now."""
+        return bool(self._able(model))
+
+    def _able(self, model: str | None) -> list[Engine]:
         reachable = [engine for engine in self._engines.values() if engine.health.reachable and engine.serves(model)]
         able = [engine for engine in reachable if engine.endpoint.accepts]
         well = [engine for engine in able if engine.health.well]
         taken_over = any(engine.endpoint.accepts for engine in self._engines.values())
-        return tuple(EngineView(e.name, e.used(now)) for e in well or able or (reachable if taken_over else ()))
+        return well or able or (reachable if taken_over else [])
 
-    @property
-    def has_models(self) -> bool:
-        """Whether any engine has told its models."""
-        return any(engine.models for engine in self._engines.values())
-
-    def knows_model(self, model: str) -> bool:
-        """Whether any engine, in rotation or not, is known to serve the model."""
-        return any(engine.serves(model) for engine in self._engines.values())
+    def lacks(self, model: str | None) -> bool:
+        """Whether engines, in rotation or not, have told their models and this is none of them. Without an engine that
+        has told any, no model is lacking: those of engines that are gone are not remembered."""
+        told = [engine for engine in self._engines.values() if engine.models]
+        return bool(told) and not any(engine.serves(model) for engine in told)
 
     def models(self) -> list[dict[str, Any]]:
         """The models of all engines, each once, sorted by id."""

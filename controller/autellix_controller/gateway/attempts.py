@@ -13,7 +13,7 @@ from autellix_controller.engines.accounting import Accounting
 from autellix_controller.engines.engine import Engine
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.health import Seen
-from autellix_controller.errors import ApiError, ErrorCode
+from autellix_controller.errors import ApiError, ErrorCode, no_model
 from autellix_controller.gateway import headers as header_rules
 from autellix_controller.gateway.answers import EngineFailed
 from autellix_controller.gateway.body import Body
@@ -86,9 +86,7 @@ class Attempts:
                 placement = await self._slots.take(program, asked, service_ms=service_ms, tried=tried, ends_at=ends_at)
             except NoEngine:
                 if failure is None:
-                    raise ApiError(
-                        ErrorCode.NO_ENGINE, "No engine can take the call now.", retry_after_seconds=2
-                    ) from None
+                    raise self._no_engine(body.model) from None
                 break
             finally:
                 call.queued_seconds += time.monotonic() - began
@@ -112,6 +110,12 @@ class Attempts:
                 self._slots.release(program, placement.engine)
         assert failure is not None
         raise ApiError(failure.code, str(failure), retry_after_seconds=failure.retry_after_seconds)
+
+    def _no_engine(self, model: str | None) -> ApiError:
+        if model is not None and self._fleet.lacks(model):
+            # It was let in while no engine had told its models, or they have changed since.
+            return no_model(model)
+        return ApiError(ErrorCode.NO_ENGINE, "No engine can take the call now.", retry_after_seconds=2)
 
     async def _attempt(self, call: Call, program: Program, body: Body, engine: Engine, ends_at: float) -> None:
         """One attempt on one engine, with its effects on the engine's health and on accounts."""

@@ -8,7 +8,7 @@ import msgspec
 
 from autellix_controller.access import Access
 from autellix_controller.engines.fleet import Fleet
-from autellix_controller.errors import CLIENT_CLOSED, ApiError, ErrorCode, invalid, shown
+from autellix_controller.errors import CLIENT_CLOSED, ApiError, ErrorCode, invalid, no_model
 from autellix_controller.gateway.attempts import Attempts
 from autellix_controller.gateway.body import Body, check_headers, parse
 from autellix_controller.gateway.budget import ByteBudget
@@ -171,8 +171,8 @@ class Gateway:
         if model is None:
             if route.needs_model:
                 raise invalid("model is required.", param="model")
-        elif self._fleet.has_models and not self._fleet.knows_model(model):
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"There is no model {shown(model)!r}.", param="model")
+        elif self._fleet.lacks(model):
+            raise no_model(model)
 
     async def _of_program(self, call: Call, program: Program, body: Body, work: Interruptible) -> None:
         if program.session is None:

@@ -13,13 +13,14 @@ from autellix_controller.engines.engine import Engine
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.errors import ApiError, ErrorCode
 from autellix_controller.gateway.admission import AdmissionQueue, Waiting
+from autellix_controller.gateway.patience import Patience, Wait
 from autellix_controller.metrics import QueueMetrics
 from autellix_controller.routing.decide import NoEngine
 from autellix_controller.routing.router import Asked, Placement, Router
 from autellix_controller.sessions.identity import Program
 
-#: While calls wait, engines are looked at so often. An end of one of our own calls is seen at once; this is for what
-#: else makes room: engines that are found, come back, or learn a model.
+#: While calls wait, engines are looked at so often, and calls that have waited for too long are told. An end of one of
+#: our own calls is seen at once; this is for what else makes room: engines that are found, come back, or learn a model.
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -29,7 +30,7 @@ class Bounds(msgspec.Struct, frozen=True):
     engine_calls: int
     """Calls of this replica at once on one engine."""
     queue_calls: int
-    queue_seconds: float
+    patience: Patience
 
 
 class _Lane(msgspec.Struct, frozen=True):
@@ -37,6 +38,14 @@ class _Lane(msgspec.Struct, frozen=True):
 
     model: str | None
     tried: frozenset[str]
+
+
+class _Waiter(msgspec.Struct, frozen=True):
+    """A call in the queue."""
+
+    turn: "asyncio.Future[None]"
+    lane: _Lane
+    wait: Wait
 
 
 class Slots:
@@ -55,9 +64,8 @@ class Slots:
         self._fleet, self._router, self._bounds = fleet, router, bounds
         self._tenant_calls, self._metrics = tenant_calls, metrics
         self._queue = AdmissionQueue(bounds.queue_calls)
-        self._waiters: dict[int, asyncio.Future[None]] = {}
-        self._came: dict[int, float] = {}
-        """When each waiting call came, in order."""
+        self._waiters: dict[int, _Waiter] = {}
+        """In the order in which they joined the queue."""
         self._numbers = itertools.count(1)
         self._placing = 0
         """Calls whose turn has come and that have no engine yet: they will take room that still looks free."""
@@ -67,6 +75,11 @@ class Slots:
     def waiting(self) -> int:
         """Calls in the queue."""
         return len(self._queue)
+
+    @property
+    def held(self) -> int:
+        """Calls in the queue for which no engine serves."""
+        return sum(waiter.wait.held for waiter in self._waiters.values())
 
     def running(self, tenant: str) -> int:
         """Calls of a tenant that have a place, or are about to get one."""
@@ -81,14 +94,15 @@ class Slots:
         tried: frozenset[str],
         ends_at: float,
     ) -> Placement:
-        """A place for a call, which ``release`` gives back. Raises NoEngine, and ApiError 429 after too long a wait,
-        ``ends_at`` on the loop's clock at the latest.
+        """A place for a call, which ``release`` gives back. After too long a wait, ``ends_at`` on the loop's clock at
+        the latest, raises ApiError 429 if engines serve, and NoEngine if none does: at once where calls are not held.
 
-        ``service_ms`` orders the queue. A program whose engine is full goes to another one for this call only.
+        ``service_ms`` orders the queue. A program whose engine is full goes to another one for this call only. A call
+        that engines failed already (``tried``) is not held.
         """
-        give_up_at = min(ends_at, asyncio.get_running_loop().time() + self._bounds.queue_seconds)
+        wait = Wait(asyncio.get_running_loop().time())
         while True:
-            await self._turn(program.owner, _Lane(asked.model, tried), service_ms, give_up_at)
+            await self._turn(program.owner, _Lane(asked.model, tried), service_ms, wait, ends_at)
             try:
                 placement = await self._place(program, asked, tried=tried)
                 if placement is not None:
@@ -109,13 +123,14 @@ class Slots:
         self._admit()
 
     async def _place(self, program: Program, asked: Asked, *, tried: frozenset[str]) -> Placement | None:
-        """An engine with room; None if all that could serve the call are full by now."""
+        """An engine with room; None if the call has to wait again: all that could serve it are full or gone by now."""
+        lane = _Lane(asked.model, tried)
         while True:
             full = self._full()
             try:
                 placement = await self._router.place(program, asked, tried=tried | full)
             except NoEngine:
-                if full - tried and self._candidates(_Lane(asked.model, tried)):
+                if self._holds(lane) or (full - tried and self._candidates(lane)):
                     return None
                 raise
             if placement.engine.in_flight < self._bounds.engine_calls:
@@ -131,8 +146,16 @@ class Slots:
         names = [view.name for view in self._fleet.views(lane.model, time.monotonic()) if view.name not in lane.tried]
         return [engine for name in names if (engine := self._fleet.get(name)) is not None]
 
+    def _holds(self, lane: _Lane) -> bool:
+        """Whether calls of the lane wait for an engine to be there at all."""
+        if not self._bounds.patience.engine_seconds or lane.tried:
+            return False
+        return not self._fleet.serves(lane.model)
+
     def _has_room(self, lane: Hashable) -> bool:
         assert isinstance(lane, _Lane)
+        if self._holds(lane):
+            return False
         if all(engine.in_flight + self._placing < self._bounds.engine_calls for engine in self._fleet):
             return True  # the usual case, which every call passes
         engines = self._candidates(lane)
@@ -141,8 +164,8 @@ class Slots:
         room = sum(max(0, self._bounds.engine_calls - engine.in_flight) for engine in engines)
         return room > self._placing
 
-    async def _turn(self, tenant: str, lane: _Lane, service_ms: float, give_up_at: float) -> None:
-        """Returns when the call may be placed; it counts as running from then on. Raises ApiError 429."""
+    async def _turn(self, tenant: str, lane: _Lane, service_ms: float, wait: Wait, ends_at: float) -> None:
+        """Returns when the call may be placed; it counts as running from then on. Raises ApiError 429 and NoEngine."""
         bound = self._tenant_calls(tenant)
         if not self._waiters and (bound is None or self._queue.running(tenant) < bound) and self._has_room(lane):
             self._queue.started(tenant)
@@ -150,47 +173,53 @@ class Slots:
             return
         loop = asyncio.get_running_loop()
         call = Waiting(next(self._numbers), tenant, lane, service_ms)
-        waiter = self._waiters[call.key] = loop.create_future()
-        self._came[call.key] = came = loop.time()
+        waiter = self._waiters[call.key] = _Waiter(loop.create_future(), lane, wait)
+        joined = loop.time()
+        wait.sees(joined, engine=not self._holds(lane))
         displaced = self._queue.add(call)
         if displaced is not None:
-            error = self._contended("The queue for engines is full.", "queue_calls")
-            if not (loser := self._forget(displaced.key)).done():  # done: its client has just left
-                loser.set_exception(error)
+            self._refuse(displaced.key, self._contended("The queue for engines is full.", "queue_calls"))
         self._admit()
         try:
-            async with asyncio.timeout_at(give_up_at):
-                await waiter
+            async with asyncio.timeout_at(ends_at):
+                await waiter.turn
         except TimeoutError:
-            error = self._contended(
-                f"No place was free for the call within {self._bounds.queue_seconds:g} s.", "queue_seconds"
-            )
-            self._gone(call, waiter)
+            error = self._too_long(wait)
+            self._gone(call, waiter.turn)
             raise error from None
         except asyncio.CancelledError:
-            self._gone(call, waiter)
+            self._gone(call, waiter.turn)
             raise
         finally:
-            self._metrics.waited(loop.time() - came)
+            self._metrics.waited(loop.time() - joined)
 
-    def _forget(self, key: int) -> "asyncio.Future[None]":
-        del self._came[key]
-        return self._waiters.pop(key)
+    def _refuse(self, key: int, error: Exception) -> None:
+        """Ends the wait of a call in the queue with an error."""
+        self._queue.remove(key)
+        if not (turn := self._waiters.pop(key).turn).done():  # done: its client has just left
+            turn.set_exception(error)
 
-    def _gone(self, call: Waiting, waiter: "asyncio.Future[None]") -> None:
+    def _gone(self, call: Waiting, turn: "asyncio.Future[None]") -> None:
         """A waiting call leaves, perhaps in the very moment in which its turn came."""
         if call.key in self._waiters:
             self._queue.remove(call.key)
-            self._forget(call.key)
-        elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+            del self._waiters[call.key]
+        elif turn.done() and not turn.cancelled() and turn.exception() is None:
             self._queue.ended(call.tenant)
             self._placing -= 1
             self._admit()
 
+    def _too_long(self, wait: Wait) -> Exception:
+        if wait.held:
+            return NoEngine()
+        seconds = self._bounds.patience.room_seconds
+        return self._contended(f"No place was free for the call within {seconds:g} s.", "queue_seconds")
+
     def _contended(self, message: str, bound: str) -> ApiError:
         """Whoever comes back after as long as the first in the queue has waited will meet another queue."""
         now = asyncio.get_running_loop().time()
-        waited = now - next(iter(self._came.values()), now)
+        first = next(iter(self._waiters.values()), None)
+        waited = now - first.wait.came if first is not None else 0.0
         return ApiError(ErrorCode.CONTENDED, message, param=bound, retry_after_seconds=max(1, math.ceil(waited)))
 
     def _admit(self) -> None:
@@ -199,14 +228,27 @@ class Slots:
             call = self._queue.next(has_room=self._has_room, bound=self._tenant_calls)
             if call is None:
                 break
-            if (waiter := self._forget(call.key)).done():  # its client has just left
+            if (turn := self._waiters.pop(call.key).turn).done():  # its client has just left
                 self._queue.ended(call.tenant)
                 continue
             self._placing += 1
-            waiter.set_result(None)
+            turn.set_result(None)
         if self._waiters and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         self._timer = None
+        self._end_waits()
         self._admit()
+
+    def _end_waits(self) -> None:
+        """Tells calls that have waited for too long, or for what will not come."""
+        now = asyncio.get_running_loop().time()
+        holds = {lane: self._holds(lane) for lane in {waiter.lane for waiter in self._waiters.values()}}
+        for key, waiter in list(self._waiters.items()):
+            lane, wait = waiter.lane, waiter.wait
+            wait.sees(now, engine=not holds[lane])
+            if wait.held and self._fleet.lacks(lane.model):
+                self._refuse(key, NoEngine())
+            elif wait.over(now, self._bounds.patience):
+                self._refuse(key, self._too_long(wait))

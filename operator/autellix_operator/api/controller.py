@@ -75,6 +75,7 @@ class Deadlines(SpecModel):
     body_seconds: Seconds = 60
     connect_seconds: Seconds = 5
     queue_seconds: Seconds = 30
+    hold_seconds: Annotated[int, Field(ge=0, le=604_800)] = 0
     first_byte_seconds: Seconds = 600
     idle_seconds: Seconds = 120
     total_seconds: Seconds = 3600
@@ -83,6 +84,8 @@ class Deadlines(SpecModel):
     def _begin_before_the_end(self) -> Self:
         if self.first_byte_seconds > self.total_seconds:
             raise ValueError("firstByteSeconds must not exceed totalSeconds")
+        if self.hold_seconds > self.total_seconds:
+            raise ValueError("holdSeconds must not exceed totalSeconds")
         return self
 
 
@@ -103,6 +106,14 @@ class Controller(SpecModel):
     service_account_name: ObjectName | None = None
     pod_disruption_budget: DisruptionBudget = DisruptionBudget()
     template: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _room_for_held_calls(self) -> Self:
+        if self.deadlines.hold_seconds and not self.limits.queue_calls:
+            raise ValueError(
+                "deadlines.holdSeconds needs limits.queueCalls of at least 1, since calls are held in the queue"
+            )
+        return self
 
     @field_validator("session_headers")
     @classmethod

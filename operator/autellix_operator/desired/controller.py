@@ -162,6 +162,7 @@ def _limits(prefix: str, controller: Controller) -> list[dict[str, Any]]:
         "ENGINE_CALLS": limits.engine_calls,
         "QUEUE_CALLS": limits.queue_calls,
         "QUEUE_SECONDS": deadlines.queue_seconds,
+        "HOLD_SECONDS": deadlines.hold_seconds,
         "BODIES_LIMIT_BYTES": limits.requests_mebibytes << 20,
         "BODY_LIMIT_BYTES": limits.request_mebibytes << 20,
         "ANSWER_LIMIT_BYTES": limits.response_mebibytes << 20,

@@ -57,7 +57,7 @@ def _alerts(cluster: Cluster, spec: Spec) -> dict[str, Any]:
             f"max(sum by (pod) (autellix_controller_engine_available{ours})) < 1",
             "5m",
             "critical",
-            f"Cluster {who} has no engine in rotation: calls are answered with 503.",
+            f"Cluster {who} has no engine in rotation: calls are held or answered with 503.",
         ),
         _alert(
             "AutellixClusterProcessTableAway",

@@ -77,6 +77,8 @@ ACCEPTED: dict[str, Spec] = {
     "ways of tools": controller(sessionHeaders=["X-Thread-Id"], prefixCacheIsolation="Enabled", drainSeconds=1),
     "traces": {"monitoring": {"traceEndpoint": "http://collector.monitoring.svc:4318/v1/traces"}},
     "deadlines": controller(deadlines={"firstByteSeconds": 5, "totalSeconds": 5}),
+    "calls that are held": controller(deadlines={"holdSeconds": 3600}),
+    "calls that are not held, without a queue": controller(deadlines={"holdSeconds": 0}, limits={"queueCalls": 0}),
     "routing without programs": {"routing": {"policy": "RoundRobin"}},
     "spilling": {"routing": {"spillRatioPercent": 100, "spillCalls": 1}},
     "pull secrets and priority": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}], "priorityClassName": "high"},
@@ -209,6 +211,18 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     "an answer that begins after its end": (
         controller(deadlines={"firstByteSeconds": 6, "totalSeconds": 5}),
         "spec.controller.deadlines",
+    ),
+    "calls that are held for longer than they may take": (
+        controller(deadlines={"holdSeconds": 6, "firstByteSeconds": 5, "totalSeconds": 5}),
+        "spec.controller.deadlines",
+    ),
+    "calls that are held for less than no time": (
+        controller(deadlines={"holdSeconds": -1}),
+        "spec.controller.deadlines.holdSeconds",
+    ),
+    "calls that are held where none may wait": (
+        controller(deadlines={"holdSeconds": 60}, limits={"queueCalls": 0}),
+        "spec.controller",
     ),
     "an unknown way to route": ({"routing": {"policy": "round_robin"}}, "spec.routing.policy"),
     "spilling to busier engines": ({"routing": {"spillRatioPercent": 99}}, "spec.routing.spillRatioPercent"),

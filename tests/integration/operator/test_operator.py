@@ -167,6 +167,15 @@ def test_scale_subresource_sets_engines(bench: Bench) -> None:
     bench.patch("autellixclusters", "demo", {"spec": {"replicas": 0}}, "scale")
     bench.with_kubelet("demo", lambda: bench.condition("demo", "Ready")["reason"] == "ScaledToZero", "no engine")
     assert not [pod for pod in bench.find("pods", "demo") if "engine" in pod["metadata"]["name"]]
+    assert bench.condition("demo", "ControllerReady")["status"] == "True", "the Service keeps its endpoints"
+
+
+def test_what_calls_meet_without_engines_reaches_the_controllers(bench: Bench) -> None:
+    bench.make_cluster(engine={"replicas": 0}, controller={"deadlines": {"holdSeconds": 300}})
+    message = "no engine is wanted: calls are held for at most 300 s"
+    bench.with_kubelet("demo", lambda: bench.condition("demo", "Ready")["message"] == message, "it says so")
+    (container,) = bench.get("deployments", "demo-controller")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "AUTELLIX_CONTROLLER_HOLD_SECONDS", "value": "300"} in container["env"]
 
 
 def test_a_cluster_made_again_at_once_waits_for_its_predecessors_children_to_go(bench: Bench) -> None:

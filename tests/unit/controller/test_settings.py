@@ -68,6 +68,8 @@ def test_replicas_get_names_of_their_own() -> None:
         ({"engine": ["http://[::1"]}, "engine: .* is not http"),
         ({"engine": ["http://a:1", "http://a:1/"]}, "engine: names an engine twice"),
         ({"engines": "kubernetes://n"}, "engines: 'kubernetes://n' is not kubernetes://NAMESPACE/SERVICE"),
+        ({**ENGINE, "hold_seconds": "60", "queue_calls": "0"}, "hold_seconds: needs queue_calls of at least 1"),
+        ({**ENGINE, "hold_seconds": "-1"}, "hold_seconds: '-1'"),
         ({**ENGINE, "listen": "8080"}, "listen: '8080' is not HOST:PORT"),
         ({**ENGINE, "listen": "127.0.0.1:99999"}, "listen: .* from 0 to 65535"),
         ({**ENGINE, "listen": "0.0.0.0:80"}, "listen: .* no key is required; set api_keys_file, or allow_anonymous"),

@@ -104,6 +104,18 @@ def test_old_pods_that_still_serve_do_not_make_it_ready(engines: Json, expected:
     assert found["Progressing"][0] == ("False" if expected == "ScaledToZero" else "True")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "message"),
+    [
+        (0, "no engine is wanted: calls are answered with 503"),
+        (300, "no engine is wanted: calls are held for at most 300 s"),
+    ],
+)
+def test_a_cluster_without_engines_says_what_calls_meet(seconds: int, message: str) -> None:
+    found = status({Component.ENGINE: workload(0)}, {"controller": {"deadlines": {"holdSeconds": seconds}}})
+    assert {each["message"] for each in found["conditions"] if each["reason"] == "ScaledToZero"} == {message}
+
+
 def test_ready_takes_the_cause_of_a_failure_before_that_of_a_start() -> None:
     problem = Diagnosis(Reason.SECRET_MISSING, "no Secret keys")
     found = status({Component.ETCD: workload(1, readyReplicas=0)}, problems={Component.CONTROLLER: problem})

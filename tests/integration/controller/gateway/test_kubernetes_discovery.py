@@ -4,10 +4,13 @@ The pods' addresses are multicast ones: the API takes them, and a connection to 
 """
 
 import asyncio
+import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
@@ -17,6 +20,7 @@ from support.controller_process import ControllerProcess, controller_process
 from support.etcd import free_ports
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+HOLD_SECONDS = 1.5
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 
 
@@ -39,7 +43,7 @@ def admin() -> Iterator[Client]:
 async def replica(admin: Client, tmp_path: Path) -> AsyncIterator[ControllerProcess]:
     config = tmp_path / "kubeconfig"
     config.write_text(yaml.safe_dump(admin.service_account("default", "controller").kubeconfig()))
-    arguments = ["--engines", "kubernetes://default/c-engine"]
+    arguments = ["--engines", "kubernetes://default/c-engine", "--hold-seconds", str(HOLD_SECONDS)]
     env = {"KUBECONFIG": str(config)}
     with controller_process(tmp_path, free_ports(1)[0], *arguments, env=env, ready=False) as replica:
         await asyncio.to_thread(replica.wait_ready)
@@ -89,4 +93,24 @@ async def test_engines_come_and_go_with_their_pods(admin: Client, replica: Contr
     admin.request("DELETE", f"{SLICES}/one")
     await engines_become(replica, {"c"})
     admin.request("DELETE", f"{SLICES}/two")
+    await engines_become(replica, set())
+
+
+async def test_it_is_ready_without_any_engine_and_holds_calls(admin: Client, replica: ControllerProcess) -> None:
+    await engines_become(replica, set())
+    began = time.monotonic()
+    async with aiohttp.ClientSession(replica.url) as http:
+        call = asyncio.create_task(http.post("/v1/chat/completions", json={"model": "any", "messages": []}))
+        # An engine that Kubernetes lists and nobody reaches: it keeps the endpoint of the cluster.
+        admin.request("POST", SLICES, slice_of("one", "c-engine", a={"ready": True}))
+        statuses = set()
+        while not call.done():
+            statuses.add(replica.readiness()[0])
+            await asyncio.sleep(0.02)
+        async with await call as response:
+            assert (response.status, response.headers["retry-after"]) == (503, "2")
+            assert json.loads(await response.read())["error"]["code"] == "no_engine"
+    assert time.monotonic() - began >= HOLD_SECONDS
+    assert statuses == {200}
+    admin.request("DELETE", f"{SLICES}/one")
     await engines_become(replica, set())

@@ -54,6 +54,35 @@ async def test_at_the_drain_deadline_a_stream_ends_with_an_error_event(tmp_path:
             await eventually(lambda: engine.running == 0, "the engine was told to stop")
 
 
+@pytest.mark.parametrize("comes", [True, False], ids=["an engine comes", "no engine comes"])
+async def test_held_calls_end_as_running_ones_do_when_it_stops(tmp_path: Path, comes: bool) -> None:
+    async with fake_engine() as engine:
+        await engine.stop()
+        drain = ["--drain-notice-seconds", "0", "--drain-seconds", "20" if comes else "0.5"]
+        settings = ["--engine", engine.url, "--hold-seconds", "60", *drain]
+        with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
+            await asyncio.to_thread(replica.wait_ready)
+            async with aiohttp.ClientSession(replica.url) as http:
+                call = asyncio.create_task(http.post("/v1/chat/completions", json=CALL))
+                while await metric(http, "autellix_controller_held_calls") != 1:
+                    await asyncio.sleep(0.01)
+                replica.terminate()
+                await eventually(lambda: replica.readiness()[0] != 200, "it saw the signal")
+                if comes:
+                    await engine.start()
+                async with await call as response:
+                    body = await response.read()
+                    assert response.status == (200 if comes else 503)
+                    assert (b'"code":"shutting_down"' in body) is not comes
+            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+
+
+async def metric(http: aiohttp.ClientSession, name: str) -> float:
+    async with http.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return float(next(line.rsplit(" ", 1)[1] for line in lines if line.startswith(name + " ")))
+
+
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with fake_engine() as engine:
         engine.script = hang

@@ -86,7 +86,9 @@ async def test_an_engine_that_drains_serves_until_its_successor_can() -> None:
     async with fake_engine("old") as old, fake_engine("new") as new, running_fleet() as (fleet, discovery, _):
 
         def routable() -> list[str]:
-            return [view.name for view in fleet.views("tiny", 0.0)]
+            found = [view.name for view in fleet.views("tiny", 0.0)]
+            assert fleet.serves("tiny") is bool(found)
+            return found
 
         discovery.publish([at(old)])
         await eventually(lambda: routable() == ["old"], "it serves")

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from autellix_controller.engines.engine import Endpoint, Engine
 from autellix_controller.engines.health import Seen
+from autellix_controller.gateway.patience import Patience
 from autellix_controller.gateway.slots import Bounds, Slots
 from autellix_controller.metrics import QueueMetrics
 from autellix_controller.routing.decide import EngineView, NoEngine
@@ -24,6 +25,12 @@ class Fleet(list[Engine]):
     def views(self, model: str | None, now: float) -> tuple[EngineView, ...]:
         return tuple(EngineView(engine.name, engine.in_flight) for engine in self)
 
+    def serves(self, model: str | None) -> bool:
+        return bool(self)
+
+    def lacks(self, model: str | None) -> bool:
+        return False
+
 
 class Router:
     """Chooses the first engine that was not tried; ``before`` runs while it "waits for the table"."""
@@ -36,12 +43,12 @@ class Router:
         able = [engine for engine in self._fleet if engine.name not in tried]
         await asyncio.sleep(0)
         self.before()
-        if not able:
+        if not able or able[0] not in self._fleet:  # it left meanwhile
             raise NoEngine
         return Placement(able[0], "new")
 
 
-def world(engines: int = 2) -> tuple[Slots, Fleet, Router]:
+def world(engines: int = 2, *, hold: float = 0.0) -> tuple[Slots, Fleet, Router]:
     fleet = Fleet(Engine(Endpoint(f"e{number}", "http://x")) for number in range(engines))
     for engine in fleet:
         engine.saw(Seen.PROBED)
@@ -49,16 +56,16 @@ def world(engines: int = 2) -> tuple[Slots, Fleet, Router]:
     slots = Slots(
         fleet,  # type: ignore[arg-type]
         router,  # type: ignore[arg-type]
-        Bounds(engine_calls=1, queue_calls=10, queue_seconds=5),
+        Bounds(engine_calls=1, queue_calls=10, patience=Patience(room_seconds=5, engine_seconds=hold)),
         tenant_calls=lambda tenant: None,
         metrics=QueueMetrics(CollectorRegistry()),
     )
     return slots, fleet, router
 
 
-async def take(slots: Slots) -> Placement:
-    ends_at = asyncio.get_running_loop().time() + 10
-    return await slots.take(PROGRAM, Asked(None), service_ms=0.0, tried=frozenset(), ends_at=ends_at)
+async def take(slots: Slots, *, tried: frozenset[str] = frozenset(), seconds: float = 10) -> Placement:
+    ends_at = asyncio.get_running_loop().time() + seconds
+    return await slots.take(PROGRAM, Asked(None), service_ms=0.0, tried=tried, ends_at=ends_at)
 
 
 async def test_an_engine_that_filled_up_meanwhile_is_not_overfilled() -> None:
@@ -119,3 +126,38 @@ async def test_a_failure_of_the_router_gives_the_place_back() -> None:
     assert slots.running("me") == 0
     router.before = lambda: None
     slots.release(PROGRAM, (await take(slots)).engine)
+
+
+async def test_a_call_whose_only_engine_leaves_while_it_is_placed_is_held() -> None:
+    slots, fleet, router = world(engines=1, hold=5)
+    (engine,) = fleet
+
+    def leave() -> None:
+        fleet.clear()
+        router.before = lambda: None
+
+    router.before = leave
+    task = asyncio.create_task(take(slots))
+    async with asyncio.timeout(5):
+        while not slots.held:
+            await asyncio.sleep(0)
+    assert (slots.waiting, slots.running("me")) == (1, 0)
+    fleet.append(engine)
+    assert (await task).engine is engine
+    slots.release(PROGRAM, engine)
+    assert (slots.running("me"), engine.in_flight, slots.waiting, slots.held) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 10], ids=["the deadline of the call", "the time to hold"])
+async def test_a_held_call_is_told_that_there_is_no_engine_when_its_time_is_over(seconds: float) -> None:
+    slots, *_ = world(engines=0, hold=0.2)
+    with pytest.raises(NoEngine):
+        await take(slots, seconds=seconds)
+    assert (slots.running("me"), slots.waiting) == (0, 0)
+
+
+async def test_a_call_that_an_engine_failed_is_not_held() -> None:
+    slots, *_ = world(engines=0, hold=5)
+    with pytest.raises(NoEngine):
+        await take(slots, tried=frozenset({"e0"}))
+    assert (slots.running("me"), slots.waiting) == (0, 0)
