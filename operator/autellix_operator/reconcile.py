@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 _LEFTOVER_SECONDS: Final = 2.0
 #: What is refused now may be accepted later, without anything that would wake us.
 _PROBLEM_SECONDS: Final = 30.0
+#: A time that has just passed is none to wait for, and no reason to hurry either.
+_SOONEST_SECONDS: Final = 1.0
 _WORKLOADS: Final = (DEPLOYMENT.kind, STATEFUL_SET.kind)
 _OPTIONAL: Final = tuple(resource.kind for resource in OPTIONAL)
 
@@ -146,7 +148,7 @@ class Reconciler:
         await self._write_status(resource, paused(status, previous, self._now()) if stopped else status)
         again = [_PROBLEM_SECONDS] if applied.problems or applied.monitoring or referenced.missing else []
         if applied.changes_at is not None:
-            again.append(max(0.0, (applied.changes_at - self._now()).total_seconds()))
+            again.append(max(_SOONEST_SECONDS, (applied.changes_at - self._now()).total_seconds()))
         return Result(
             requeue_after=min(again, default=None),
             references=frozenset((each.resource.kind, each.name) for each in wanted),

@@ -73,6 +73,9 @@ async def test_a_deleted_key_is_exchanged_and_no_pod_is_made_anew(operator: Oper
     operator.now += FORMER_KEYS - timedelta(seconds=1)
     result = await operator.reconcile()
     assert (len(operator.accepted), result.requeue_after) == (2, 1)
+    operator.now += timedelta(seconds=0.9)
+    result = await operator.reconcile()
+    assert (len(operator.accepted), result.requeue_after) == (2, 1)
     operator.now += timedelta(seconds=1)
     result = await operator.reconcile()
     assert operator.accepted == [operator.used]
