@@ -47,6 +47,18 @@ async def test_a_node_is_drained_and_the_budget_of_controllers_holds(changes: Ch
     assert seen.needless_moves() == []
 
 
+async def test_the_engine_key_is_exchanged(changes: Changes, traffic: SteadyTraffic) -> None:
+    """The kubelet brings the new key to each pod in its own time, up to a minute and more after it is made."""
+    before = await changes.names("engine") | await changes.names("controller")
+    async with traffic.window("exchange of the engine key") as seen:
+        await changes.exchange_engine_key()
+        await changes.settled()
+    print(seen)
+    no_call_failed(seen)
+    assert seen.needless_moves() == []
+    assert await changes.names("engine") | await changes.names("controller") == before
+
+
 async def test_the_last_engine_is_replaced_though_the_operator_dies_half_way(
     changes: Changes, traffic: SteadyTraffic
 ) -> None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
+
 from onenode.errors import OnenodeError
 from support.installation import CONTROLLER_PORT, OPERATOR_NAMESPACE, Installation
 from support.routable_engines import watched_engines
@@ -53,6 +55,24 @@ class Changes:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": self.namespace}}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
         await self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+    async def exchange_engine_key(self) -> None:
+        """Asks for another engine key, and returns when every engine lets it in."""
+        secret = f"{self.cluster}-engine-key"
+        old = await asyncio.to_thread(self.installation.engine_key, self.cluster, self.namespace)
+        await self.kubectl("delete", "secret", secret)
+
+        def exchanged() -> bool:
+            if self.installation.get("secret", secret, self.namespace) is None:
+                return False
+            if self.installation.engine_key(self.cluster, self.namespace) == old:
+                return False
+            try:
+                return bool(self.installation.engine_metrics(self.cluster, self.namespace))
+            except httpx.HTTPError:
+                return False
+
+        await asyncio.to_thread(self.installation.wait_until, exchanged, "engines with the new key", seconds=180)
 
     async def kill_operator(self) -> None:
         """Ends the operator as a lost node would; its Deployment makes another one."""
