@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -182,7 +183,14 @@ class Bench:
                 # Without a kubelet nobody else ends it.
                 self.admin.request("DELETE", self.path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
                 continue
-            conditions = [{"type": type_, "status": "True"} for type_ in ("PodScheduled", "ContainersReady", "Ready")]
+            if pod.get("status", {}).get("phase") == "Running":
+                continue
+            # A Deployment counts from then until its pods have settled: that time is over, and no test waits for it.
+            since = (datetime.now(UTC) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            conditions = [
+                {"type": type_, "status": "True", "lastTransitionTime": since}
+                for type_ in ("PodScheduled", "ContainersReady", "Ready")
+            ]
             status = {"phase": "Running", "podIP": self.pod_address, "conditions": conditions}
             self.patch("pods", pod["metadata"]["name"], {"status": status}, "status")
 
