@@ -11,13 +11,15 @@ from openai import AsyncOpenAI
 from onenode.errors import OnenodeError
 from onenode.lab import Lab
 from onenode.target import LabTarget
-from support.installation import OPERATOR_NAMESPACE, Installation
+from support.installation import CONTROLLER_PORT, OPERATOR_NAMESPACE, Installation
 from support.prometheus import scrape, total
 from support.resources import SERVED_MODEL, autellix_cluster, intent
 from support.traffic import Program, run_program
 
 pytestmark = pytest.mark.heavy
 NAMESPACE = "life"
+ENGINES_OF_ORDER = "autellix.dev/cluster=order,app.kubernetes.io/component=engine"
+HOLD_SECONDS = 240
 OWNED_KINDS = (
     "deployments,statefulsets,replicasets,pods,services,endpointslices,secrets,serviceaccounts,"
     "roles,rolebindings,configmaps,persistentvolumeclaims,poddisruptionbudgets"
@@ -28,6 +30,11 @@ def owned(installation: Installation, cluster: str) -> list[str]:
     """Everything in Kubernetes that belongs to a cluster."""
     found = installation.items(OWNED_KINDS, NAMESPACE, f"autellix.dev/cluster={cluster}")
     return sorted(f"{each['kind']}/{each['metadata']['name']}" for each in found)
+
+
+def order_cluster(policy: str) -> dict[str, Any]:
+    """A cluster with one engine that holds calls while there is none."""
+    return autellix_cluster("order", NAMESPACE, policy=policy, deadlines={"holdSeconds": HOLD_SECONDS})
 
 
 async def first_token_behind_long_calls(client: AsyncOpenAI, label: str, engine: Callable[[], str]) -> float:
@@ -60,7 +67,7 @@ async def changes_its_order(installation: Installation, url: str) -> None:
         stock = await first_token(installation, client, "stock")
 
         before = [p["metadata"]["name"] for p in installation.pods("order", NAMESPACE, "engine")]
-        installation.apply(autellix_cluster("order", NAMESPACE, policy="Plas"))
+        installation.apply(order_cluster("Plas"))
         await asyncio.to_thread(installation.wait_settled, "order", NAMESPACE)
         after = [p["metadata"]["name"] for p in installation.pods("order", NAMESPACE, "engine")]
         assert not set(before) & set(after), "another policy takes new engines"
@@ -69,12 +76,39 @@ async def changes_its_order(installation: Installation, url: str) -> None:
     assert plas < stock / 4, f"first token after {plas:.2f} s under PLAS, {stock:.2f} s in order of arrival"
 
 
+async def holds_calls_while_there_is_no_engine(installation: Installation, url: str) -> None:
+    """Scaled to zero and back: a call that comes meanwhile is served."""
+
+    def scale(engines: int) -> None:
+        installation.target.kubectl("scale", "axc/order", f"--replicas={engines}", "-n", NAMESPACE)
+
+    def held_calls() -> float:
+        (pod,) = installation.pods("order", NAMESPACE, "controller")
+        with installation.target.reach(NAMESPACE, f"pod/{pod['metadata']['name']}", CONTROLLER_PORT) as address:
+            return total(scrape(f"{address}/metrics"), "autellix_controller_held_calls")
+
+    def engines() -> list[dict[str, Any]]:
+        """Those on their way out too."""
+        return installation.items("pods", NAMESPACE, ENGINES_OF_ORDER)
+
+    await asyncio.to_thread(scale, 0)
+    await asyncio.to_thread(installation.wait_until, lambda: not engines(), "the engine gone", seconds=90)
+    async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=HOLD_SECONDS) as client:
+        patient = asyncio.create_task(
+            run_program(client, SERVED_MODEL, Program(name="patient", calls=1, max_tokens=4, streamed=False))
+        )
+        await asyncio.to_thread(installation.wait_until, lambda: held_calls() == 1, "the call held", seconds=60)
+        await asyncio.to_thread(scale, 1)
+        assert [call.tokens for call in (await patient).calls] == [4]
+
+
 async def test_a_cluster_lives_changes_its_order_and_leaves_nothing_behind(installation: Installation) -> None:
     installation.namespace(NAMESPACE)
-    installation.apply(autellix_cluster("order", NAMESPACE, policy="Fcfs"))
+    installation.apply(order_cluster("Fcfs"))
     await asyncio.to_thread(installation.wait_settled, "order", NAMESPACE)
     with installation.endpoint("order", NAMESPACE) as url:
         await changes_its_order(installation, url)
+        await holds_calls_while_there_is_no_engine(installation, url)
 
     installation.target.kubectl("delete", "deployment", "order-controller", "-n", NAMESPACE)
     installation.wait_until(
