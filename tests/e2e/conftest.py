@@ -24,6 +24,7 @@ from support.steady_traffic import Habits, SteadyTraffic
 LAB, SECOND_LAB = "e2e", "e2e-chart"
 NAMESPACE = "agents"
 CLUSTER = "main"
+ENGINES = 2
 ROUNDS = int(os.environ.get("AUTELLIX_SOAK_ROUNDS", "0"))
 
 
@@ -71,7 +72,7 @@ def installation(target: Target) -> Iterator[Installation]:
 def serving(installation: Installation) -> Installation:
     """The installation with cluster ``agents/main``: two engines, two controllers, all Ready once."""
     installation.namespace(NAMESPACE)
-    installation.apply(autellix_cluster(CLUSTER, NAMESPACE, engines=2, controllers=2))
+    installation.apply(autellix_cluster(CLUSTER, NAMESPACE, engines=ENGINES, controllers=2))
     with Heartbeat("two engines load"):
         installation.wait_ready(CLUSTER, NAMESPACE)
     return installation
@@ -100,9 +101,11 @@ def play(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def changes(cluster: Installation) -> Changes:
-    """What is done to the cluster."""
-    return Changes(cluster, CLUSTER, NAMESPACE)
+async def changes(cluster: Installation) -> AsyncIterator[Changes]:
+    """What is done to the cluster. It has as many engines as before when the test is over, however that ends."""
+    changes = Changes(cluster, CLUSTER, NAMESPACE)
+    yield changes
+    await changes.scale(ENGINES)
 
 
 @pytest.fixture
