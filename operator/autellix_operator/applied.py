@@ -22,7 +22,9 @@ class AppliedBefore:
         self._known: dict[Key, dict[tuple[str, str], tuple[str, bytes]]] = {}
 
     def is_current(self, cluster: Key, live: Object, manifest: Object) -> bool:
-        """Whether ``live`` is as the last apply of this very manifest left it."""
+        """Whether ``live`` is as the last apply of this very manifest left it. What a dry run tells has no version."""
+        if "resourceVersion" not in live["metadata"]:
+            return False
         return self._known.get(cluster, {}).get(_address(manifest)) == (_version(live), _digest(manifest))
 
     def remember(self, cluster: Key, applied: Object, manifest: Object) -> None:
