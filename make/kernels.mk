@@ -9,5 +9,5 @@ bench-swap-dry: venv ## the same script on the CPU, to see that it works (its ti
 	PYTHONPATH=kernels:kernels/bench .venv/bin/python -m swapbench --dry-run --out $(BUILD_SWAP)-dry $(ARGS)
 
 .PHONY: soak-swap
-soak-swap: venv ## 300 random preemptions of an engine that swaps, in six cases (8 minutes; PREEMPTIONS=300)
+soak-swap: venv ## 300 random preemptions of an engine that swaps, in six cases (6 minutes; PREEMPTIONS=300)
 	AUTELLIX_SOAK_PREEMPTIONS=$(or $(PREEMPTIONS),300) $(PYTEST) tests/soak/test_swap_soak.py --verbose $(ARGS)
