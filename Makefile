@@ -27,14 +27,14 @@ test: machine venv ## all tests: unit, integration, end to end
 	@failed=; for part in unit integration e2e; do $(MAKE) --no-print-directory test-$$part || failed="$$failed test-$$part"; done; \
 	[ -z "$$failed" ] || { echo "make: failed:$$failed" >&2; exit 1; }
 
-test-unit: venv ## fast tests, no services (under 2 minutes)
+test-unit: venv helm ## fast tests, no services (under 2 minutes)
 	$(PYTEST) tests/unit --numprocesses=auto --maxprocesses=4 --dist=worksteal $(ARGS)
 
 test-integration: MEMORY_GIB := 8
-test-integration: machine venv ## real etcd, API server, vLLM
+test-integration: machine venv programs ## real etcd, API server, vLLM
 	$(PYTEST) tests/integration --verbose $(ARGS)
 
-test-e2e: machine venv ## real pods, traffic, faults on the throw-away Kubernetes
+test-e2e: machine venv programs ## real pods, traffic, faults on the throw-away Kubernetes
 	$(PYTEST) tests/e2e --verbose --capture=no $(ARGS)
 
 .PHONY: test-etcd-versions
@@ -52,7 +52,7 @@ soak-gateway: venv ## 10,000 aborted calls and 2,000 streams at once through the
 	ulimit -n 20000; $(PYTEST) tests/soak/test_gateway_soak.py -s --timeout=900 $(ARGS)
 
 .PHONY: soak-e2e
-soak-e2e: machine venv ## changes to a cluster under traffic, also those too long for CI, three times over (40 minutes; ROUNDS=3)
+soak-e2e: machine venv programs ## changes to a cluster under traffic, also those too long for CI, three times over (40 minutes; ROUNDS=3)
 	AUTELLIX_SOAK_ROUNDS=$(or $(ROUNDS),3) $(PYTEST) tests/e2e/test_changes.py --capture=no $(ARGS)
 
 .PHONY: demo demo-down

@@ -12,8 +12,13 @@ machine: python # root, Linux, memory, disk, tools
 	@$(ONENODE) check --memory-gib $(MEMORY_GIB)
 
 .PHONY: helm
-helm: python # only helm, which `make lint` needs
+helm: python # only helm, which `make lint` and the chart's unit tests need
 	@$(ONENODE) build helm >/dev/null
+
+# Before the tests that run on them, since no time limit of a test allows for compiling a Kubernetes.
+.PHONY: programs
+programs: python # Kubernetes, etcd, helm
+	@$(ONENODE) build >/dev/null
 
 .PHONY: images
 images: python ## build the images of operator, controller, engine, etcd (cached by their content)
