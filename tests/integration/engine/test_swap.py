@@ -59,14 +59,17 @@ def fresh(name: str) -> ProgramContext:
     return ProgramContext(program=next(programs), call=name)
 
 
-def alone(engine: SwapEngineBench, *names: str, length: int = 1_300, output: int = 60) -> dict[str, list[int]]:
+def alone(engine: SwapEngineBench, *names: str, length: int = 1_300, output: int = 200) -> dict[str, list[int]]:
     outputs = {name: engine.alone(name, prompt(name, length), output) for name in names}
     engine.forget_everything()
     return outputs
 
 
-def preempt_both(engine: SwapEngineBench, *, length: int = 1_300, output: int = 60, newcomers: int = 1_350) -> None:
-    """Two calls run, and two better ones take their slots and nearly all of the GPU's blocks."""
+def preempt_both(engine: SwapEngineBench, *, length: int = 1_300, output: int = 200, newcomers: int = 1_350) -> None:
+    """Two calls run, and two better ones take their slots and nearly all of the GPU's blocks.
+
+    They have so much before them that this pays at any speed of the machine, even if nothing of them was kept.
+    """
     for name in "ab":
         engine.add(name, prompt(name, length), output, served(name))
     engine.run(until=lambda: len(engine.outputs.get("b", [])) >= 30)
@@ -83,7 +86,7 @@ def test_a_preempted_call_resumes_from_host_memory(engine: SwapEngineBench) -> N
         record = engine.record(name)
         assert record.preemptions == 1
         assert record.recomputed_tokens < 32, "less than a block"
-        assert engine.scheduled[name] == 1_359 + record.recomputed_tokens
+        assert engine.scheduled[name] == 1_499 + record.recomputed_tokens
         assert record.swapped_bytes >= 41 * engine.connector.manager.block_bytes
     assert engine.share_computed_again(RESUMED) < 0.02
 
@@ -179,7 +182,7 @@ def test_an_abort_while_its_blocks_are_stored_leaves_nothing_behind(engine: Swap
 
 
 def test_an_abort_while_its_blocks_are_loaded_leaves_nothing_behind(engine: SwapEngineBench) -> None:
-    preempt_both(engine, output=200)
+    preempt_both(engine)
     engine.run(until=lambda: bool(engine.outputs.get("x") and engine.outputs.get("y")))
     with engine.held(Direction.LOAD):
         engine.run(until=lambda: any(not job.is_store for job in engine.connector._jobs.values()))
