@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from autellix_controller.logs import fields
+from autellix_wire.mounted import MountedFile
 
 log = logging.getLogger(__name__)
 
@@ -23,37 +23,26 @@ class FollowedFile:
 
     def __init__(self, path: Path, take: Callable[[str], None], refusal: type[ValueError], what: str) -> None:
         """``what`` names the content in logs. Raises ``refusal`` if the file cannot be read or used."""
-        self._path, self._take, self._refusal, self.what = path, take, refusal, what
-        self._seen = self._stamp()
+        self._file, self._take, self._refusal, self.what = MountedFile(path), take, refusal, what
         self._read()
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            # Follows links: a mounted Secret changes by switching one.
-            stat = os.stat(self._path)
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
     def _read(self) -> None:
         try:
-            text = self._path.read_text()
+            text = self._file.path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise self._refusal(f"cannot be read: {type(error).__name__}") from None
         self._take(text)
 
     def reload_if_changed(self) -> bool:
         """Reads the file again if it changed; a bad one is logged and what is in force stays."""
-        stamp = self._stamp()
-        if stamp == self._seen:
+        if not self._file.changed():
             return False
-        self._seen = stamp
         try:
             self._read()
         except self._refusal as error:
-            log.error(f"{self.what} not reloaded", extra=fields(file=str(self._path), reason=str(error)))
+            log.error(f"{self.what} not reloaded", extra=fields(file=str(self._file.path), reason=str(error)))
             return False
-        log.info(f"{self.what} reloaded", extra=fields(file=str(self._path)))
+        log.info(f"{self.what} reloaded", extra=fields(file=str(self._file.path)))
         return True
 
     async def follow(self) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.tasks import end
+
 _METRIC = "autellix_controller_engine_available"
 _LOOK_SECONDS = 0.2
 
@@ -58,8 +60,4 @@ async def watched_engines(controllers: Sequence[str]) -> AsyncIterator[RoutableE
         try:
             yield found
         finally:
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(ended, Exception):
-                    raise ended
+            await end(tasks)

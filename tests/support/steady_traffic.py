@@ -16,6 +16,7 @@ import httpx
 import openai
 from openai import AsyncOpenAI
 
+from support.tasks import end
 from support.traffic import Call, plain_call, prompt, stream_call
 
 #: What a client raises when a call fails; RuntimeError: a stream that ended without a token.
@@ -130,11 +131,7 @@ class SteadyTraffic:
             await self.more(2 * self._habits.agents)
             yield self
         finally:
-            for agent in agents:
-                agent.cancel()
-            for ended in await asyncio.gather(*agents, return_exceptions=True):
-                if isinstance(ended, Exception):
-                    raise ended
+            await end(agents)
 
     @asynccontextmanager
     async def window(self, what: str) -> AsyncIterator[Window]:

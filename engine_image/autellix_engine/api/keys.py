@@ -7,12 +7,12 @@ is a mounted Secret, which Kubernetes replaces in place, so a new key takes no n
 import hashlib
 import hmac
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 from autellix_engine.launcher import handover
+from autellix_wire.mounted import MountedFile
 
 #: Below the logger that vLLM sets up, so that it is heard.
 logger: Final = logging.getLogger("vllm.autellix.keys")
@@ -54,8 +54,7 @@ class KeysFile:
 
     def __init__(self, path: Path) -> None:
         """Raises InvalidAuthSettings if the file cannot be read or holds no usable keys."""
-        self._path = path
-        self._seen = self._stamp()
+        self._file = MountedFile(path)
         self._keys = self._read()
 
     def accept(self, presented: bytes) -> bool:
@@ -64,9 +63,7 @@ class KeysFile:
         It looks at the file each time, which takes microseconds: a key is known as soon as it is there, and no
         longer than it is there, in every process of the server.
         """
-        stamp = self._stamp()
-        if stamp != self._seen:
-            self._seen = stamp
+        if self._file.changed():
             try:
                 self._keys = self._read()
             except InvalidAuthSettings as error:
@@ -75,18 +72,10 @@ class KeysFile:
                 logger.info("The engine's keys were read again.")
         return self._keys.accept(presented)
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            # Follows links: a mounted Secret changes by switching one.
-            stat = os.stat(self._path)
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
     def _read(self) -> FixedKeys:
-        source = f"{handover.ENGINE_KEY_FILE}: {self._path}"
+        source = f"{handover.ENGINE_KEY_FILE}: {self._file.path}"
         try:
-            lines = self._path.read_text().splitlines()
+            lines = self._file.path.read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidAuthSettings(f"{source}: cannot be read: {type(error).__name__}") from None
         keys = [line.strip() for line in lines if line.strip()]
