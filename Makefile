@@ -30,9 +30,10 @@ test: machine venv ## all tests: unit, integration, end to end
 test-unit: venv helm ## fast tests, no services (under 2 minutes)
 	$(PYTEST) tests/unit --numprocesses=auto --maxprocesses=4 --dist=worksteal $(ARGS)
 
-test-integration: MEMORY_GIB := 8
+# In two processes: each waits half of its time, and two engines are what the memory has room for.
+test-integration: MEMORY_GIB := 12
 test-integration: machine venv programs ## real etcd, API server, vLLM
-	$(PYTEST) tests/integration --verbose $(ARGS)
+	$(PYTEST) tests/integration --verbose --numprocesses=2 --dist=loadgroup --no-loadscope-reorder $(ARGS)
 
 test-e2e: machine venv programs ## real pods, traffic, faults on the throw-away Kubernetes
 	$(PYTEST) tests/e2e --verbose --capture=no $(ARGS)
