@@ -16,6 +16,7 @@ from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.keys import EngineKeys
 from autellix_controller.engines.tokens import TokenCounter
 from autellix_controller.gateway.attempts import Attempts, Terms
+from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
 from autellix_controller.gateway.gateway import Gateway, Limits
 from autellix_controller.gateway.keyed import KeyedUpstream
@@ -98,6 +99,7 @@ class Controller:
             self._tracing = to_collector(settings.trace_endpoint, settings.replica)
         rates = TenantRates(access.limits, time.monotonic)
         call_metrics = metrics.CallMetrics(registry)
+        timer = DeadlineTimer()
         attempts = Attempts(
             access=access,
             programs=programs,
@@ -118,6 +120,7 @@ class Controller:
                 ),
                 answer_bytes=settings.answer_limit_bytes,
             ),
+            timer=timer,
             now_ms=wall_clock_ms,
         )
         self.gateway = Gateway(
@@ -136,6 +139,7 @@ class Controller:
                 bodies_bytes=settings.bodies_limit_bytes,
                 body_seconds=settings.body_deadline_seconds,
             ),
+            timer=timer,
             now_ms=wall_clock_ms,
             tracing=self._tracing,
         )

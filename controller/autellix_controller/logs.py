@@ -17,6 +17,8 @@ import msgspec
 
 #: Name of the attribute under which a record carries its own fields (see ``fields``).
 _ATTRIBUTE: Final = "autellix_fields"
+#: How long a line may wait for others: a write for each call would cost more than making the line does.
+_GATHER_SECONDS: Final = 0.05
 
 
 def fields(**values: Any) -> Mapping[str, Mapping[str, Any]]:
@@ -54,27 +56,33 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class LineHandler(logging.Handler):
-    """Writes lines to a file descriptor: those of one turn of the event loop together, warnings and worse at once."""
+    """Writes lines to a file descriptor: those of a twentieth of a second together, warnings and worse at once, with
+    what came before them. Outside of an event loop every line is written at once."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._lines: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """See ``logging.Handler``."""
         try:
             self._lines.append(self.format(record))
             if record.levelno < logging.WARNING and (loop := _running_loop()) is not None:
-                if len(self._lines) == 1:
-                    loop.call_soon(self.flush)
+                if self._timer is None:
+                    self._timer = loop.call_later(_GATHER_SECONDS, self._gathered)
             else:
                 self.flush()
         except Exception:
             self.handleError(record)
 
+    def _gathered(self) -> None:
+        self._timer = None
+        self.flush()
+
     def flush(self) -> None:
-        """See ``logging.Handler``."""
+        """See ``logging.Handler``. Leaves the timer alone: other threads come here too."""
         with self.lock or contextlib.nullcontext():
             lines, self._lines = self._lines, []
             data = memoryview("".join(f"{line}\n" for line in lines).encode(errors="replace"))
@@ -88,6 +96,7 @@ def configure(level: str) -> None:
     handler.setFormatter(JsonFormatter())
     # Nothing of a record is used that these would find out.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # documented under "Optimization": nobody asks for the line of the code
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Their per-request and per-connection lines say nothing that ours do not.
     for chatty in ("uvicorn", "aiohttp", "asyncio", "kubernetes"):

@@ -52,8 +52,8 @@ class Engine:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.health = Health()
-        self.models: tuple[dict[str, Any], ...] = ()
-        """Entries of its ``/v1/models``, as they were at the last good probe."""
+        self._models: tuple[dict[str, Any], ...] = ()
+        self._model_ids: frozenset[object] = frozenset()
         self.probed = False
         """It was probed at least once, with whatever outcome."""
         self.trouble = "not probed yet"
@@ -92,9 +92,19 @@ class Engine:
         """It may get new calls, and is no outlier."""
         return self.available and self.health.well
 
+    @property
+    def models(self) -> tuple[dict[str, Any], ...]:
+        """Entries of its ``/v1/models``, as they were at the last good probe."""
+        return self._models
+
+    @models.setter
+    def models(self, entries: tuple[dict[str, Any], ...]) -> None:
+        self._models = entries
+        self._model_ids = frozenset(name for entry in entries if isinstance(name := entry.get("id"), str))
+
     def serves(self, model: str | None) -> bool:
         """Whether it has the model; None asks for any."""
-        return any(model is None or entry.get("id") == model for entry in self.models)
+        return model in self._model_ids if model is not None else bool(self._models)
 
     def used(self, now: float) -> int:
         """Calls on it, ours and others'. ``now`` is monotonic seconds."""

@@ -173,10 +173,13 @@ class Fleet:
         unless others are there to take over and cannot yet: a replaced engine may leave the moment its successor is
         listed, which we still have to probe, and while it drains it serves as well as before.
         """
-        return tuple(EngineView(engine.name, engine.used(now)) for engine in self._able(model))
+        return tuple([EngineView(engine.name, engine.used(now)) for engine in self._able(model)])
 
     def serves(self, model: str | None) -> bool:
         """Whether any engine may take a call for the model now."""
+        for engine in self._engines.values():
+            if engine.available and engine.serves(model):
+                return True
         return bool(self._able(model))
 
     def _able(self, model: str | None) -> list[Engine]:
@@ -189,8 +192,12 @@ class Fleet:
     def lacks(self, model: str | None) -> bool:
         """Whether engines, in rotation or not, have told their models and this is none of them. Without an engine that
         has told any, no model is lacking: those of engines that are gone are not remembered."""
-        told = [engine for engine in self._engines.values() if engine.models]
-        return bool(told) and not any(engine.serves(model) for engine in told)
+        told = False
+        for engine in self._engines.values():
+            if engine.serves(model):
+                return False
+            told = told or bool(engine.models)
+        return told
 
     def models(self) -> list[dict[str, Any]]:
         """The models of all engines, each once, sorted by id."""

@@ -36,7 +36,7 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def well(self) -> bool:
         """Nothing speaks against giving it calls."""
-        return self.reachable and not self.outlier
+        return self.reachable and self.failures < OUTLIER_FAILURES
 
     def after(self, seen: Seen) -> "Health":
         """The health after one more observation.
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True):
         """
         match seen:
             case Seen.ANSWERED:
-                return self if self.outlier else msgspec.structs.replace(self, failures=0)
+                return self if self.outlier or not self.failures else msgspec.structs.replace(self, failures=0)
             case Seen.FAILED:
                 return msgspec.structs.replace(self, failures=self.failures + 1)
             case Seen.UNREACHABLE:

@@ -54,8 +54,8 @@ _with_error: Final = msgspec.json.Decoder(_WithError)
 
 def media_type(headers: list[tuple[bytes, bytes]]) -> bytes:
     """The media type of an answer, without parameters; empty if it names none."""
-    value = next((value for name, value in headers if name == b"content-type"), b"")
-    return value.partition(b";")[0].strip().lower()
+    values = [value for name, value in headers if name == b"content-type"]
+    return values[0].partition(b";")[0].strip().lower() if values else b""
 
 
 def check_complete(body: bytes) -> None:

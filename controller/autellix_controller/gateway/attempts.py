@@ -18,6 +18,7 @@ from autellix_controller.gateway import headers as header_rules
 from autellix_controller.gateway.answers import EngineFailed
 from autellix_controller.gateway.body import Body
 from autellix_controller.gateway.call import Call
+from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.relay import Attempt, Deadlines
 from autellix_controller.gateway.slots import Slots
@@ -64,11 +65,13 @@ class Attempts:
         metrics: CallMetrics,
         rates: TenantRates,
         terms: Terms,
+        timer: DeadlineTimer,
         now_ms: Callable[[], int],
     ) -> None:
         self._access, self._programs, self._slots, self._fleet = access, programs, slots, fleet
         self._router, self._accounting, self._upstream = router, accounting, upstream
         self._metrics, self._rates, self._terms, self._now_ms = metrics, rates, terms, now_ms
+        self._timer = timer
 
     async def serve(self, call: Call, program: Program, body: Body) -> None:
         """Tries an engine, and one more as long as the client has not got a byte. Raises ApiError and ClientGone."""
@@ -124,6 +127,7 @@ class Attempts:
         attempt = Attempt(
             exchange,
             ends_at=ends_at,
+            timer=self._timer,
             deadlines=self._terms.deadlines,
             answer_limit=self._terms.answer_bytes,
             needs_done=call.route.streams_end_with_done,

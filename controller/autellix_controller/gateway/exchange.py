@@ -9,6 +9,7 @@ import msgspec
 from autellix_controller.background import cancel
 from autellix_controller.errors import ApiError, ErrorCode
 from autellix_controller.gateway.budget import Share
+from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.interrupt import Interruptible
 
 Message = MutableMapping[str, Any]
@@ -49,7 +50,7 @@ class Exchange:
         self.target = self.path + (f"?{query.decode('latin-1')}" if query else "")
         """Path and query."""
         self.headers: list[tuple[bytes, bytes]] = list(scope["headers"])
-        self._by_name = {name: value for name, value in reversed(self.headers)}
+        self._by_name = dict(reversed(self.headers))
         self.wire: ClientWire | None = (scope.get("extensions") or {}).get(WIRE)
         self._receive, self._send = receive, send
         self.status = 0
@@ -67,7 +68,7 @@ class Exchange:
         """The first header of that (lower-case) name."""
         return self._by_name.get(name)
 
-    async def body(self, limit: int, seconds: float, share: Share) -> bytes:
+    async def body(self, limit: int, seconds: float, share: Share, timer: DeadlineTimer) -> bytes:
         """Reads the body; its size is set aside in ``share`` first. Raises ApiError 413, 408 or 429, ClientGone."""
         declared = self.header(b"content-length") or b""
         if declared.isdigit():
@@ -77,7 +78,7 @@ class Exchange:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(seconds):
+            with timer.deadline(asyncio.get_running_loop().time() + seconds):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":

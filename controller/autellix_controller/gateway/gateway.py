@@ -14,6 +14,7 @@ from autellix_controller.gateway.body import Body, check_headers, parse
 from autellix_controller.gateway.budget import ByteBudget
 from autellix_controller.gateway.call import Call
 from autellix_controller.gateway.cancelling import ProgramCalls
+from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from autellix_controller.gateway.interrupt import Interruptible
 from autellix_controller.gateway.rates import TenantRates
@@ -54,6 +55,7 @@ class Gateway:
         queue_metrics: QueueMetrics,
         session_headers: SessionHeaders,
         limits: Limits,
+        timer: DeadlineTimer,
         now_ms: Callable[[], int],
         tracing: Tracing | None = None,
     ) -> None:
@@ -61,7 +63,7 @@ class Gateway:
         self._access, self._programs, self._table, self._fleet = access, programs, table, fleet
         self._attempts, self._rates = attempts, rates
         self._metrics, self._queue_metrics = metrics, queue_metrics
-        self._session_headers, self._limits = session_headers, limits
+        self._session_headers, self._limits, self._timer = session_headers, limits, timer
         self._now_ms, self._tracing = now_ms, tracing
         self._bodies = ByteBudget(limits.bodies_bytes)
         self._running: set[Interruptible] = set()
@@ -92,7 +94,7 @@ class Gateway:
         work = Interruptible()
         try:
             try:
-                async with work:
+                with work:
                     await self._admit(call, work)
             except ApiError as error:
                 status, call.error = error.status, error.message
@@ -153,7 +155,7 @@ class Gateway:
         self._running.add(work)
         share = self._bodies.open()
         try:
-            raw = await exchange.body(self._limits.body_bytes, self._limits.body_seconds, share)
+            raw = await exchange.body(self._limits.body_bytes, self._limits.body_seconds, share, self._timer)
             body = parse(raw)
             self._check_model(call.route, body.model)
             session, call.thread = self._session_headers.read(exchange.header)

@@ -45,9 +45,11 @@ _NOT_TO_ENGINES: Final = HOP_BY_HOP | _REPLACED | _OURS
 _NOT_TO_CLIENTS: Final = HOP_BY_HOP | _OURS | {b"content-length", b"date", b"server", names.REQUEST_ID.encode()}
 
 
-def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
+def _with_named_by_connection(dropped: frozenset[bytes], headers: RawHeaders) -> frozenset[bytes]:
     values = [value for name, value in headers if name == b"connection"]
-    return frozenset(token.strip().lower() for value in values for token in value.split(b","))
+    if not values:
+        return dropped
+    return dropped | {token.strip().lower() for value in values for token in value.split(b",")}
 
 
 def to_engine(
@@ -57,9 +59,7 @@ def to_engine(
 
     ``trace``: trace context of our own, in place of the client's.
     """
-    dropped = _NOT_TO_ENGINES
-    if named := _named_by_connection(headers):
-        dropped = dropped | named
+    dropped = _with_named_by_connection(_NOT_TO_ENGINES, headers)
     if trace:
         dropped = dropped | {name.encode() for name, _ in trace}
     passed = [header for header in headers if header[0] not in dropped]
@@ -73,7 +73,5 @@ def to_engine(
 def to_client(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     """Headers of an engine's answer that a client gets."""
     lowered = [(name.lower(), value) for name, value in headers]
-    dropped = _NOT_TO_CLIENTS
-    if named := _named_by_connection(lowered):
-        dropped = dropped | named
+    dropped = _with_named_by_connection(_NOT_TO_CLIENTS, lowered)
     return [header for header in lowered if header[0] not in dropped and not _CONTROL.search(header[1])]

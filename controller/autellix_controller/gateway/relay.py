@@ -9,8 +9,8 @@ import msgspec
 from autellix_controller.errors import ErrorCode
 from autellix_controller.gateway import headers as header_rules
 from autellix_controller.gateway.answers import RETRY_STATUSES, EngineFailed, check_complete, client_error, media_type
+from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.exchange import ClientGone, Exchange
-from autellix_controller.gateway.interrupt import Deadline
 from autellix_controller.gateway.stream import StreamWatch
 from autellix_controller.gateway.upstream import Headers, Upstream, UpstreamAnswer
 from autellix_controller.gateway.usage import TokenCount
@@ -39,6 +39,7 @@ class Attempt:
         exchange: Exchange,
         *,
         ends_at: float,
+        timer: DeadlineTimer,
         deadlines: Deadlines,
         answer_limit: int,
         needs_done: bool,
@@ -50,7 +51,7 @@ class Attempt:
         self._loop = asyncio.get_running_loop()
         self._ends_at, self._deadlines = ends_at, deadlines
         self._answer_limit, self._needs_done, self._tokens = answer_limit, needs_done, tokens
-        self._deadline = Deadline(ends_at)
+        self._deadline = timer.deadline(ends_at)
         self.first_byte_at: float | None = None
         """When the first byte of the answer's body came, monotonic seconds."""
 
@@ -59,7 +60,7 @@ class Attempt:
         now = self._loop.time()
         self._deadline.at = min(self._ends_at, now + self._deadlines.first_byte)
         try:
-            async with self._deadline:
+            with self._deadline:
                 answer = await upstream.post(url, self._exchange.target, body, headers)
                 try:
                     await self._pass_on(answer)
@@ -124,7 +125,7 @@ class Attempt:
         elif status != 200:
             # 401 and 403 speak of the engine key, which is ours: the client cannot mend it.
             raise EngineFailed(f"The engine answered with status {status}.")
-        elif any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+        elif [True for name, value in headers if name == b"content-encoding" and value != b"identity"]:
             raise EngineFailed("The engine's answer is compressed, though that was not asked for.")
         elif (kind := media_type(headers)) == b"text/event-stream":
             await self._stream(answer, headers)

@@ -100,11 +100,14 @@ class Slots:
         ``service_ms`` orders the queue. A program whose engine is full goes to another one for this call only. A call
         that engines failed already (``tried``) is not held.
         """
-        wait = Wait(asyncio.get_running_loop().time())
+        lane = _Lane(asked.model, tried)
+        wait: Wait | None = None
         while True:
-            await self._turn(program.owner, _Lane(asked.model, tried), service_ms, wait, ends_at)
+            if not self._starts_at_once(program.owner, lane):
+                wait = wait or Wait(asyncio.get_running_loop().time())
+                await self._turn(program.owner, lane, service_ms, wait, ends_at)
             try:
-                placement = await self._place(program, asked, tried=tried)
+                placement = await self._place(program, asked, lane)
                 if placement is not None:
                     placement.engine.in_flight += 1
                     return placement
@@ -122,15 +125,14 @@ class Slots:
         self._queue.ended(program.owner)
         self._admit()
 
-    async def _place(self, program: Program, asked: Asked, *, tried: frozenset[str]) -> Placement | None:
+    async def _place(self, program: Program, asked: Asked, lane: _Lane) -> Placement | None:
         """An engine with room; None if the call has to wait again: all that could serve it are full or gone by now."""
-        lane = _Lane(asked.model, tried)
         while True:
             full = self._full()
             try:
-                placement = await self._router.place(program, asked, tried=tried | full)
+                placement = await self._router.place(program, asked, tried=lane.tried | full)
             except NoEngine:
-                if self._holds(lane) or (full - tried and self._candidates(lane)):
+                if self._holds(lane) or (full - lane.tried and self._candidates(lane)):
                     return None
                 raise
             if placement.engine.in_flight < self._bounds.engine_calls:
@@ -156,7 +158,8 @@ class Slots:
         assert isinstance(lane, _Lane)
         if self._holds(lane):
             return False
-        if all(engine.in_flight + self._placing < self._bounds.engine_calls for engine in self._fleet):
+        most = max([engine.in_flight for engine in self._fleet], default=0)
+        if most + self._placing < self._bounds.engine_calls:
             return True  # the usual case, which every call passes
         engines = self._candidates(lane)
         if not engines:  # nothing to wait for: the call is told so
@@ -164,13 +167,20 @@ class Slots:
         room = sum(max(0, self._bounds.engine_calls - engine.in_flight) for engine in engines)
         return room > self._placing
 
-    async def _turn(self, tenant: str, lane: _Lane, service_ms: float, wait: Wait, ends_at: float) -> None:
-        """Returns when the call may be placed; it counts as running from then on. Raises ApiError 429 and NoEngine."""
+    def _starts_at_once(self, tenant: str, lane: _Lane) -> bool:
+        """Whether the call may be placed without a wait; it counts as running then."""
+        if self._waiters:
+            return False
         bound = self._tenant_calls(tenant)
-        if not self._waiters and (bound is None or self._queue.running(tenant) < bound) and self._has_room(lane):
-            self._queue.started(tenant)
-            self._placing += 1
-            return
+        if (bound is not None and self._queue.running(tenant) >= bound) or not self._has_room(lane):
+            return False
+        self._queue.started(tenant)
+        self._placing += 1
+        return True
+
+    async def _turn(self, tenant: str, lane: _Lane, service_ms: float, wait: Wait, ends_at: float) -> None:
+        """Lets the call wait until it may be placed; it counts as running from then on. Raises ApiError 429 and
+        NoEngine."""
         loop = asyncio.get_running_loop()
         call = Waiting(next(self._numbers), tenant, lane, service_ms)
         waiter = self._waiters[call.key] = _Waiter(loop.create_future(), lane, wait)

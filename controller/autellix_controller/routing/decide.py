@@ -75,7 +75,9 @@ def _draw(program: str, engine: str) -> bytes:
 def least_used(program: str, engines: Sequence[EngineView]) -> EngineView:
     """The engine with the fewest calls. Among equals a hash of program and engine decides (rendezvous hashing): it
     spreads programs over an idle cluster, and replicas that decide at the same time agree."""
-    return min(engines, key=lambda e: (e.used, _draw(program, e.name)))
+    fewest = min([e.used for e in engines])
+    equals = [e for e in engines if e.used == fewest]
+    return equals[0] if len(equals) == 1 else min(equals, key=lambda e: _draw(program, e.name))
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decision:
@@ -83,17 +85,18 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decision:
     candidates = [e for e in snapshot.engines if e.name not in snapshot.tried]
     if not candidates:
         raise NoEngine
-    best = least_used(snapshot.program, candidates)
     if len(snapshot.engines) == 1:
-        return Decision(best.name, "only", move_pin=not snapshot.short and snapshot.pin != best.name)
-    if snapshot.short:
-        return Decision(best.name, "short", move_pin=False)
+        only = candidates[0].name
+        return Decision(only, "only", move_pin=not snapshot.short and snapshot.pin != only)
     pinned = next((e for e in snapshot.engines if e.name == snapshot.pin), None)
+    if pinned is not None and not snapshot.short and pinned.name not in snapshot.tried:
+        fewest = min([e.used for e in candidates])
+        if pinned.used <= rules.spill_ratio * fewest + rules.spill_calls + snapshot.tokens // rules.spill_tokens:
+            return Decision(pinned.name, "pinned", move_pin=False)
+    best = least_used(snapshot.program, candidates).name
+    if snapshot.short:
+        return Decision(best, "short", move_pin=False)
     if pinned is None:
-        return Decision(best.name, "new", move_pin=True)
-    if pinned.name in snapshot.tried:
-        # The pin failed this call, yet stands: one failure is no reason to give up its warm cache.
-        return Decision(best.name, "spilled", move_pin=False)
-    if pinned.used > rules.spill_ratio * best.used + rules.spill_calls + snapshot.tokens // rules.spill_tokens:
-        return Decision(best.name, "spilled", move_pin=True)
-    return Decision(pinned.name, "pinned", move_pin=False)
+        return Decision(best, "new", move_pin=True)
+    # A pin that failed this call stands all the same: one failure is no reason to give up its warm cache.
+    return Decision(best, "spilled", move_pin=pinned.name not in snapshot.tried)

@@ -68,16 +68,18 @@ class Router:
             return Asked(model, prefix=prefix_of(model, prompt))
         if self._policy_name != "autellix":
             return Asked(model)
+        threshold = self._rules.threshold_tokens
+        if not threshold:
+            return Asked(model, tokens=estimated_tokens(prompt))
         if program.session is None:
             # It has no pin that its short calls could leave alone: an estimate will do.
             tokenize_request = _nothing
-        return await self._measured(model, prompt, tokenize_request)
+        return await self._measured(model, prompt, threshold, tokenize_request)
 
-    async def _measured(self, model: str | None, prompt: bytes, tokenize_request: Callable[[], bytes | None]) -> Asked:
-        threshold = self._rules.threshold_tokens
+    async def _measured(
+        self, model: str | None, prompt: bytes, threshold: int, tokenize_request: Callable[[], bytes | None]
+    ) -> Asked:
         tokens = estimated_tokens(prompt)
-        if not threshold:
-            return Asked(model, tokens=tokens)
         short, told_by = is_short(prompt, threshold), "bytes"
         if short is None:
             request = tokenize_request()

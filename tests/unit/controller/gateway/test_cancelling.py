@@ -13,7 +13,7 @@ from autellix_controller.table.memory import MemoryTable
 async def running(calls: ProgramCalls, program: str, life_ms: int) -> None:
     """A call that runs until it is ended."""
     work = Interruptible()
-    async with work:
+    with work:
         calls.add(program, life_ms, work)
         try:
             await asyncio.Event().wait()

@@ -7,6 +7,7 @@ import pytest
 
 from autellix_controller.errors import ApiError, ErrorCode
 from autellix_controller.gateway.budget import ByteBudget
+from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.exchange import ClientGone, Exchange
 from autellix_controller.gateway.interrupt import Interruptible
 
@@ -29,19 +30,19 @@ def exchange_of(*received: dict[str, Any]) -> tuple[Exchange, list[dict[str, Any
 async def test_a_body_in_pieces_is_joined() -> None:
     part = {"type": "http.request", "body": b"a", "more_body": True}
     exchange, _ = exchange_of(part, part, {"type": "http.request", "body": b"b"})
-    assert await exchange.body(10, 1.0, ByteBudget(10).open()) == b"aab"
+    assert await exchange.body(10, 1.0, ByteBudget(10).open(), DeadlineTimer()) == b"aab"
 
 
 async def test_a_client_that_leaves_while_sending_is_noticed() -> None:
     exchange, _ = exchange_of({"type": "http.request", "body": b"a", "more_body": True}, GONE)
     with pytest.raises(ClientGone):
-        await exchange.body(10, 1.0, ByteBudget(10).open())
+        await exchange.body(10, 1.0, ByteBudget(10).open(), DeadlineTimer())
 
 
 async def test_the_end_of_a_complete_answer_is_no_client_that_left() -> None:
     """Servers say "disconnect" to whoever still listens after the answer."""
     exchange, _ = exchange_of(GONE)
-    async with Interruptible() as work:
+    with Interruptible() as work:
         await exchange.answer(200, [], b"{}")
         exchange.interrupt_when_gone(work)
         await asyncio.sleep(0)
@@ -55,9 +56,8 @@ async def test_a_client_that_leaves_before_the_answer_ends_the_work() -> None:
         await asyncio.Event().wait()
 
     work = Interruptible()
-    with pytest.raises(ClientGone):
-        async with work:
-            await body(work)
+    with pytest.raises(ClientGone), work:
+        await body(work)
 
 
 async def test_nothing_is_sent_after_a_complete_answer() -> None:
