@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from autellix_controller import shared_port
 from autellix_controller.access import KeysFile
 from autellix_controller.controller import Controller
 from autellix_controller.engines.keys import EngineKeys
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 _KEEP_ALIVE_SECONDS = 75
 #: What may pass between the end of the drain and that of the last connection.
 _CLOSE_SECONDS = 5
+#: How often a replica that shares its port looks whether it is ready.
+_LOOK_SECONDS = 0.05
 
 
 class _Server(uvicorn.Server):
@@ -34,13 +37,16 @@ class _Server(uvicorn.Server):
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The listening socket. Raises OSError.
+    """The listening socket; one that shares its port listens only when it is served. Raises OSError.
 
     Its connections die with what a client has not taken for the idle deadline. Closing one would wait for that client
     for ever: an answer that was given up would keep its buffers and its connection.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    sock = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    if settings.share_port:
+        sock = shared_port.bind(settings.host, settings.port, family)
+    else:
+        sock = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     if sys.platform == "linux":
         milliseconds = max(1, int(settings.idle_deadline_seconds * 1000))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -66,7 +72,10 @@ def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
 
 async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | None, engine_keys: EngineKeys) -> None:
     """Serves until a signal comes, then drains: first the replica stops being ready and goes on as before, for the
-    notice; then it takes no new connections and lets running calls end; at the deadline it ends what still runs."""
+    notice; then it takes no new connections and lets running calls end; at the deadline it ends what still runs.
+
+    On a shared port it serves from when it is ready, and leaves new connections to others from the signal on.
+    """
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -76,6 +85,9 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     async with Controller(settings, keys=keys, engine_keys=engine_keys) as controller:
+        if settings.share_port and not await _ready(controller, stop):
+            sock.close()
+            return
         server = http_server(controller, settings)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         host, port = sock.getsockname()[:2]
@@ -83,6 +95,8 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
         await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         controller.leave()
         log.info("stopping", extra=fields(notice_seconds=settings.drain_notice_seconds))
+        if settings.share_port:
+            await _leave_port(server, sock)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(hurry.wait(), settings.drain_notice_seconds)
         server.should_exit = True
@@ -94,3 +108,21 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
         controller.interrupt_calls()
         await serving
     log.info("stopped")
+
+
+async def _ready(controller: Controller, stop: asyncio.Event) -> bool:
+    """Returns once the replica is ready; False if it is to stop before."""
+    while not controller.readiness().ready:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+        if stop.is_set():
+            return False
+    return True
+
+
+async def _leave_port(server: uvicorn.Server, sock: socket.socket) -> None:
+    """Leaves new connections to the other processes of the port; those that are made stay."""
+    shared_port.turn_newcomers_away(sock)
+    await asyncio.sleep(shared_port.HANDSHAKE_SECONDS)
+    for listening in server.servers:
+        listening.close()

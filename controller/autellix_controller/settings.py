@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import socket
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -168,6 +169,11 @@ class Settings(TableSettings):
     listen: Annotated[str, AfterValidator(_is_listen)] = Field(
         "127.0.0.1:8080", description="HOST:PORT to serve clients on"
     )
+    share_port: bool = Field(
+        False,
+        description="several processes of this machine listen on the same port, each a replica of its own over one "
+        "table in etcd; a process joins when it is ready and leaves when it stops (Linux)",
+    )
     engine: Annotated[tuple[Annotated[str, AfterValidator(_is_engine_url)], ...], BeforeValidator(_split)] = Field(
         (), description="URL of an engine (any OpenAI-compatible server); repeatable, comma-separated outside flags"
     )
@@ -264,6 +270,8 @@ class Settings(TableSettings):
     def _consistent(self) -> "Settings":
         if bool(self.engine) == bool(self.engines):
             raise ValueError("engine, engines: give either engine URLs or one kubernetes://NAMESPACE/SERVICE")
+        if self.share_port:
+            self._check_shared_port()
         if self.body_limit_bytes > self.bodies_limit_bytes:
             raise ValueError("bodies_limit_bytes: must be at least body_limit_bytes")
         if self.hold_seconds and not self.queue_calls:
@@ -276,6 +284,17 @@ class Settings(TableSettings):
                 "set api_keys_file, or allow_anonymous to serve everybody, or listen on 127.0.0.1"
             )
         return self
+
+    def _check_shared_port(self) -> None:
+        if not self.table.startswith(("etcd://", "etcds://")):
+            raise ValueError(
+                "share_port: needs a table that all processes share: etcd://HOST:PORT; with memory: or sqlite:// "
+                "every process would know its own programs only"
+            )
+        if not self.port:
+            raise ValueError("share_port: listen must name a port; with 0 every process would get its own")
+        if sys.platform != "linux":
+            raise ValueError("share_port: only on Linux, whose kernel spreads connections over the processes")
 
     @property
     def host(self) -> str:

@@ -73,6 +73,15 @@ def test_replicas_get_names_of_their_own() -> None:
         ({**ENGINE, "listen": "8080"}, "listen: '8080' is not HOST:PORT"),
         ({**ENGINE, "listen": "127.0.0.1:99999"}, "listen: .* from 0 to 65535"),
         ({**ENGINE, "listen": "0.0.0.0:80"}, "listen: .* no key is required; set api_keys_file, or allow_anonymous"),
+        ({**ENGINE, "share_port": "true"}, "share_port: needs a table that all processes share"),
+        (
+            {**ENGINE, "share_port": "true", "table": "sqlite:///x"},
+            "share_port: needs a table that all processes share",
+        ),
+        (
+            {**ENGINE, "share_port": "true", "table": "etcd://e:1", "listen": "127.0.0.1:0"},
+            "share_port: listen must name a port",
+        ),
         ({**ENGINE, "table": "redis://x"}, "table: .* allowed are memory:, sqlite:///PATH and etcd://"),
         ({**ENGINE, "table": "etcd://x"}, "table: .* is not HOST:PORT"),
         ({**ENGINE, "table_prefix": "x/"}, "table_prefix: 'x/'"),
