@@ -13,6 +13,10 @@ $(ROUTER)/bin/vllm-router: | $(UV)
 bench-gateway: venv $(ROUTER)/bin/vllm-router ## the gateway beside vllm-router and nginx (2 minutes; needs nginx and cc)
 	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.gateway --router $(ROUTER)/bin/vllm-router $(ARGS)
 
+.PHONY: bench-gateway-scaling
+bench-gateway-scaling: venv $(ROUTER)/bin/vllm-router ## two processes of the gateway on one port beside one, and vllm-router (1 minute)
+	PYTHONPATH=tests:tests/kubernetes:bench .venv/bin/python -m autellix_bench.gateway_scaling --router $(ROUTER)/bin/vllm-router $(ARGS)
+
 # Programs with vLLM's CPU build in this process; one thread, so that CPU time is time.
 VLLM_BENCH := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PYTHONPATH=tests:bench .venv/bin/python
 .PHONY: bench-scheduler bench-engine

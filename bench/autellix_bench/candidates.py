@@ -1,13 +1,14 @@
-"""The gateways that the gateway benchmark compares, as processes on a core of their own."""
+"""The gateways that the gateway benchmarks compare, as processes on given cores."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,31 @@ import uvloop
 import autellix_controller
 import autellix_wire
 
-ROUTER_CORE, TRAFFIC_CORE = 1, 0
+#: As taskset names cores.
+ROUTER_CORE, TRAFFIC_CORE, BOTH_CORES = "1", "0", "0,1"
 KEY = "key-of-the-bench"
 _START_SECONDS = 60.0
+#: How much quicker another Python has to be to be preferred to the one that everything else runs on.
+_QUICKER = 1.05
+_LOOP = """
+import platform, time
+
+def work():
+    found = {}
+    for number in range(100_000):
+        found[number % 100] = (number, str(number))
+        for part in found.values():
+            if part:
+                break
+    return found
+
+times = []
+for _ in range(9):
+    began = time.process_time()
+    work()
+    times.append(time.process_time() - began)
+print(platform.python_version(), min(times))
+"""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 NGINX = """
@@ -41,15 +64,15 @@ http {{
 
 @dataclass
 class Candidate:
-    """A running gateway; ``pid`` is None where there is none."""
+    """A running gateway; no ``pids`` where there is none."""
 
     name: str
     port: int
-    pid: int | None
+    pids: tuple[int, ...] = ()
 
     def cpu_seconds(self) -> float:
-        """CPU of the whole process tree so far."""
-        return sum(map(_cpu_seconds, _tree(self.pid))) if self.pid is not None else 0.0
+        """CPU of all its processes and their children so far."""
+        return sum(_cpu_seconds(process) for pid in self.pids for process in _tree(pid))
 
 
 def _tree(pid: int) -> Iterator[int]:
@@ -68,11 +91,11 @@ def _cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def process(command: Sequence[str], core: int, log: Path, env: dict[str, str] | None = None) -> Iterator[int]:
-    """A process on one core, ended afterwards. Its output goes to the log."""
+def process(command: Sequence[str], cores: str, log: Path, env: dict[str, str] | None = None) -> Iterator[int]:
+    """A process on these cores, ended afterwards. Its output goes to the log."""
     with log.open("wb") as output:
         running = subprocess.Popen(
-            ["taskset", "-c", str(core), *command], stdout=output, stderr=output, env={**os.environ, **(env or {})}
+            ["taskset", "-c", cores, *command], stdout=output, stderr=output, env={**os.environ, **(env or {})}
         )
     try:
         yield running.pid
@@ -111,19 +134,21 @@ def nginx(folder: Path, port: int, engines: Sequence[int]) -> Iterator[Candidate
     log = folder / "nginx.out"
     with process([program, "-e", str(folder / "nginx.log"), "-c", str(file)], ROUTER_CORE, log) as pid:
         wait_until_it_serves(port, log)
-        yield Candidate("nginx", port, pid)
+        yield Candidate("nginx", port, (pid,))
 
 
 @contextmanager
-def vllm_router(folder: Path, port: int, engines: Sequence[int], program: Path) -> Iterator[Candidate]:
+def vllm_router(
+    folder: Path, port: int, engines: Sequence[int], program: Path, *, cores: str = ROUTER_CORE
+) -> Iterator[Candidate]:
     """vllm-router with round robin: the reference."""
     log = folder / "vllm-router.log"
     urls = [f"http://127.0.0.1:{engine}" for engine in engines]
     command = [str(program), "--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin"]
     command += ["--prometheus-port", str(port + 1), "--worker-urls", *urls]
-    with process(command, ROUTER_CORE, log) as pid:
+    with process(command, cores, log) as pid:
         wait_until_it_serves(port, log)
-        yield Candidate("vllm-router", port, pid)
+        yield Candidate("vllm-router", port, (pid,))
 
 
 @dataclass(frozen=True)
@@ -132,37 +157,77 @@ class Interpreter:
 
     program: str
     env: dict[str, str]
-    optimized: bool
-    """Built with profile-guided optimization, as the Python of the image is: a third faster than one without."""
+    version: str
+    speed: float
+    """Of a fixed loop, as a multiple of that of the Python that runs the benchmark."""
+
+    def describe(self) -> str:
+        """For people."""
+        return f"{self.program} ({self.version}), {self.speed:.2f}x the speed of the Python that runs the benchmark"
 
 
 def interpreter() -> Interpreter:
-    """This Python, or the system's of the same version if that one is optimized and this one is not."""
-    if _optimized(sys.executable):
-        return Interpreter(sys.executable, {}, True)
+    """This Python, or the system's of the same minor version if that one is quicker.
+
+    The Python of the image and those of distributions are built with profile-guided optimization, one built at home
+    mostly is not. A build does not always say so, hence the loop.
+    """
+    own = Interpreter(sys.executable, {}, platform.python_version(), 1.0)
     other = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    if Path(other).exists() and _optimized(other):
-        folders = [Path(module.__file__ or "").parents[1] for module in (autellix_controller, autellix_wire, uvloop)]
-        return Interpreter(other, {"PYTHONPATH": ":".join(map(str, folders))}, True)
-    return Interpreter(sys.executable, {}, False)
+    if not Path(other).exists() or Path(other).samefile(sys.executable):
+        return own
+    version, theirs = _loop(other)
+    _, ours = _loop(sys.executable)
+    if ours / theirs < _QUICKER:
+        return own
+    folders = [Path(module.__file__ or "").parents[1] for module in (autellix_controller, autellix_wire, uvloop)]
+    return Interpreter(other, {"PYTHONPATH": ":".join(map(str, folders))}, version, ours / theirs)
 
 
-def _optimized(program: str) -> bool:
-    question = "import sysconfig; print('--enable-optimizations' in (sysconfig.get_config_var('CONFIG_ARGS') or ''))"
-    return subprocess.run([program, "-c", question], capture_output=True, text=True).stdout.strip() == "True"
+def _loop(program: str) -> tuple[str, float]:
+    """Version of a Python, and the least time of CPU that it takes for a loop of what our steps are made of."""
+    found = subprocess.run([program, "-c", _LOOP], capture_output=True, text=True, check=True).stdout.split()
+    return found[0], float(found[1])
 
 
-@contextmanager
-def autellix(folder: Path, port: int, engines: Sequence[int], table: str, python: Interpreter) -> Iterator[Candidate]:
-    """Our controller with all it does: keys, limits, metrics, deadlines, sessions, accounting to etcd, logs."""
-    log = folder / "autellix.log"
+def _command(folder: Path, port: int, engines: Sequence[int], table: str, python: Interpreter) -> list[str]:
     keys = folder / "keys"
     keys.write_text(f"bench:{KEY}\n")
     command = [python.program, "-m", "autellix_controller", "--listen", f"127.0.0.1:{port}", "--table", table]
     command += ["--api-keys-file", str(keys)]
     for engine in engines:
         command += ["--engine", f"http://127.0.0.1:{engine}"]
-    with process(command, ROUTER_CORE, log, python.env) as pid:
+    return command
+
+
+@contextmanager
+def autellix(folder: Path, port: int, engines: Sequence[int], table: str, python: Interpreter) -> Iterator[Candidate]:
+    """Our controller with all it does: keys, limits, metrics, deadlines, sessions, accounting to etcd, logs."""
+    log = folder / "autellix.log"
+    with process(_command(folder, port, engines, table, python), ROUTER_CORE, log, python.env) as pid:
         wait_until_it_serves(port, log, "/readyz")
         wait_until_it_serves(port, log)
-        yield Candidate("autellix", port, pid)
+        yield Candidate("autellix", port, (pid,))
+
+
+@contextmanager
+def autellix_processes(
+    folder: Path, port: int, engines: Sequence[int], table: str, python: Interpreter, *, count: int
+) -> Iterator[Candidate]:
+    """So many processes of it on one port, on both cores."""
+    command = [*_command(folder, port, engines, table, python), "--share-port"]
+    logs = [folder / f"autellix-{port}-{number}.log" for number in range(count)]
+    with ExitStack() as stack:
+        pids = tuple(stack.enter_context(process(command, BOTH_CORES, log, python.env)) for log in logs)
+        for log in logs:  # each of them joins the port when it is ready
+            _wait_for_line(log, '"listening"')
+        wait_until_it_serves(port, logs[0])
+        yield Candidate(f"autellix x{count}", port, pids)
+
+
+def _wait_for_line(log: Path, text: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while text not in log.read_text():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no {text} in {log}:\n{log.read_text()[-2000:]}")
+        time.sleep(0.1)

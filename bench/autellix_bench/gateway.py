@@ -15,10 +15,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autellix_bench.candidates import (
     TRAFFIC_CORE,
@@ -81,13 +82,49 @@ class Slot:
     first_us: float
 
 
-def run_slot(traffic: Path, candidate: Candidate, load: Load, seconds: float) -> Slot:
+@dataclass(frozen=True)
+class Traffic:
+    """The program that makes traffic, and where it runs."""
+
+    program: Path
+    cores: str = TRAFFIC_CORE
+
+    @contextmanager
+    def engines(self, folder: Path, count: int) -> Iterator[list[int]]:
+        """Ports of so many engines."""
+        ports = free_ports(count)
+        with ExitStack() as stack:
+            for port in ports:
+                command = [str(self.program), "engine", str(port), str(STREAM_EVENTS), str(PACE_MS)]
+                stack.enter_context(process(command, self.cores, folder / f"engine-{port}.log"))
+                wait_until_it_serves(port, folder / f"engine-{port}.log")
+            yield ports
+
+
+def build_traffic(folder: Path, cores: str = TRAFFIC_CORE) -> Traffic:
+    """Compiles the program."""
+    subprocess.run(["cc", "-O2", "-o", str(folder / "traffic"), str(SOURCE)], check=True)
+    return Traffic(folder / "traffic", cores)
+
+
+@contextmanager
+def etcd_on(folder: Path, cores: str) -> Iterator[str]:
+    """URL of an etcd on these cores."""
+    with running_etcd(folder) as etcd:
+        for member in etcd.members:
+            if member.process is not None:
+                os.sched_setaffinity(member.process.pid, {int(core) for core in cores.split(",")})
+        yield etcd.url
+
+
+def run_slot(traffic: Traffic, candidate: Candidate, load: Load, seconds: float) -> Slot:
     """One slot of traffic. Raises RuntimeError if any answer was wrong."""
     before = candidate.cpu_seconds()
     done = subprocess.run(
         [
-            *("taskset", "-c", str(TRAFFIC_CORE), str(traffic), "client", str(candidate.port), str(load.connections)),
-            *(str(seconds), str(load.body_bytes), str(load.events), "paced" if load.paced else "fast"),
+            *("taskset", "-c", traffic.cores, str(traffic.program), "client", str(candidate.port)),
+            *(str(load.connections), str(seconds), str(load.body_bytes), str(load.events)),
+            "paced" if load.paced else "fast",
         ],
         capture_output=True,
         text=True,
@@ -111,7 +148,7 @@ Results = dict[tuple[str, str], list[Slot]]
 
 
 def measure(
-    traffic: Path, candidates: Sequence[Candidate], wanted: Sequence[Load], rounds: int, seconds: float
+    traffic: Traffic, candidates: Sequence[Candidate], wanted: Sequence[Load], rounds: int, seconds: float
 ) -> Results:
     """All slots by load and candidate."""
     results: Results = {}
@@ -160,7 +197,7 @@ def goals(results: Results) -> list[Goal]:
     ]
 
 
-def table(results: Results) -> str:
+def shown(results: Results) -> str:
     """All figures for people."""
     lines = [f"{'':36}{'':14}{'a second':>10}{'spread':>8}{'CPU us':>9}{'spread':>8}{'median ms':>11}{'first ms':>10}"]
     for (load, candidate), slots in sorted(results.items()):
@@ -170,6 +207,14 @@ def table(results: Results) -> str:
             f"{median(slots, 'median_us') / 1e3:11.3f}{median(slots, 'first_us') / 1e3:10.3f}"
         )
     return "\n".join(lines)
+
+
+def figures(results: Results) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [
+        {"load": load, "gateway": candidate, "slots": [vars(slot) for slot in slots]}
+        for (load, candidate), slots in results.items()
+    ]
 
 
 def main() -> int:
@@ -185,37 +230,24 @@ def main() -> int:
     wanted = [load for load in loads(options.full) if load.name.startswith(options.only)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        traffic = folder / "traffic"
-        subprocess.run(["cc", "-O2", "-o", str(traffic), str(SOURCE)], check=True)
-        etcd = stack.enter_context(running_etcd(folder))
-        for member in etcd.members:
-            if member.process is not None:
-                os.sched_setaffinity(member.process.pid, {TRAFFIC_CORE})
-        engines = free_ports(2)
-        for port in engines:
-            command = [str(traffic), "engine", str(port), str(STREAM_EVENTS), str(PACE_MS)]
-            stack.enter_context(process(command, TRAFFIC_CORE, folder / f"engine-{port}.log"))
-            wait_until_it_serves(port, folder / f"engine-{port}.log")
+        traffic = build_traffic(folder)
+        table = stack.enter_context(etcd_on(folder, TRAFFIC_CORE))
+        engines = stack.enter_context(traffic.engines(folder, 2))
         python = interpreter()
-        kind = "optimized" if python.optimized else "NOT optimized: a third slower than the image's"
-        sys.stdout.write(f"our controller runs on {python.program} ({kind})\n")
+        sys.stdout.write(f"our controller runs on {python.describe()}\n")
         first, _, second, third = free_ports(4)
         candidates = [
-            Candidate("direct", engines[0], None),
+            Candidate("direct", engines[0]),
             stack.enter_context(nginx(folder, second, engines)),
             stack.enter_context(vllm_router(folder, first, engines, options.router)),
-            stack.enter_context(autellix(folder, third, engines, etcd.url, python)),
+            stack.enter_context(autellix(folder, third, engines, table, python)),
         ]
         results = measure(traffic, candidates, wanted, options.rounds, options.seconds)
-    sys.stdout.write(table(results) + "\n")
+    sys.stdout.write(shown(results) + "\n")
     if options.only:
         return 0
     found = goals(results)
-    figures = [
-        {"load": load, "gateway": candidate, "slots": [vars(slot) for slot in slots]}
-        for (load, candidate), slots in results.items()
-    ]
-    write(options.output, found, {"python": vars(python), "slots": figures})
+    write(options.output, found, {"python": vars(python), "slots": figures(results)})
     return 0 if all(goal.met for goal in found) else 1
 
 
