@@ -17,7 +17,7 @@ from autellix_controller.engines.keys import EngineKeys
 from autellix_controller.engines.tokens import TokenCounter
 from autellix_controller.gateway.attempts import Attempts, Terms
 from autellix_controller.gateway.deadlines import DeadlineTimer
-from autellix_controller.gateway.exchange import Message, Receive, Scope, Send
+from autellix_controller.gateway.exchange import CLOSE, Message, Receive, Scope, Send
 from autellix_controller.gateway.gateway import Gateway, Limits
 from autellix_controller.gateway.keyed import KeyedUpstream
 from autellix_controller.gateway.patience import Patience
@@ -164,7 +164,6 @@ class Controller:
             readiness=self.readiness,
             body_seconds=settings.body_deadline_seconds,
         )
-        self._leaving = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -189,20 +188,18 @@ class Controller:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application: the gateway's paths go straight to it, everything else through FastAPI."""
-        if scope["type"] == "http" and self._leaving:
-            # Clients then open their next connection, to another replica. A connection that they keep would be closed
-            # at the end, perhaps just when a request is on its way.
-            send = _with_header(send, b"connection", b"close")
         if scope["type"] == "http" and scope["path"] in ROUTES:
             await self.gateway(scope, receive, send)
-        else:
-            await self.rest(scope, receive, _with_request_id(scope, send))
+            return
+        if scope["type"] == "http" and self.gateway.leaving:
+            send = _with_header(send, *CLOSE)
+        await self.rest(scope, receive, _with_request_id(scope, send))
 
     def readiness(self) -> Readiness:
         """Whether this replica should get traffic."""
         table = self.table.health()
         reasons = []
-        if self._leaving:
+        if self.gateway.leaving:
             reasons.append("the replica is stopping")
         if not table.loaded:
             reasons.append(f"the process table is not loaded yet{': ' if table.detail else ''}{table.detail}")
@@ -213,7 +210,7 @@ class Controller:
 
     def leave(self) -> None:
         """Stops being ready; calls are served as before, each as the last one of its connection."""
-        self._leaving = True
+        self.gateway.leaving = True
 
     def interrupt_calls(self) -> None:
         """Ends all running calls with an error."""

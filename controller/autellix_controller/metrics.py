@@ -17,6 +17,7 @@ from autellix_controller.engines.fleet import Fleet
 from autellix_controller.routing.router import Router
 from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.interface import ProcessTable
+from autellix_controller.tally import Tally
 
 _PREFIX: Final = "autellix_controller_"
 _ADDED: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
@@ -30,43 +31,39 @@ class CallMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(f"{_PREFIX}calls", "Calls that ended.", ["path", "status"], registry=registry)
-        self._seconds = Histogram(
-            f"{_PREFIX}call_seconds", "From a call's arrival to its end.", ["path"], buckets=_SECONDS, registry=registry
+        self._seconds = Tally(f"{_PREFIX}call_seconds", "From a call's arrival to its end.", _SECONDS, labels=["path"])
+        first_byte = Tally(
+            f"{_PREFIX}first_byte_seconds", "From a call's arrival to the first byte of an engine's answer.", _SECONDS
         )
-        self._first_byte = Histogram(
-            f"{_PREFIX}first_byte_seconds",
-            "From a call's arrival to the first byte of an engine's answer.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._added = Histogram(
+        added = Tally(
             f"{_PREFIX}added_seconds",
             "From a call's arrival to its first sending to an engine, the body's transfer included, waiting in the "
             "admission queue not.",
-            buckets=_ADDED,
-            registry=registry,
+            _ADDED,
         )
+        for tally in (self._seconds, first_byte, added):
+            registry.register(tally)
+        self._first_byte, self._added = first_byte.of(), added.of()
         self._placed = Counter(
             f"{_PREFIX}placements", "Attempts by why the engine was chosen.", ["route"], registry=registry
         )
         self._retries = Counter(f"{_PREFIX}retries", "Second attempts on another engine.", registry=registry)
         # Looking a child up by its labels costs more than counting.
         self._calls_of = functools.cache(lambda path, status: self._calls.labels(path, str(status)))
-        self._seconds_of = functools.cache(self._seconds.labels)
         self._placed_as = functools.cache(self._placed.labels)
 
     def ended(self, path: str, status: int, seconds: float) -> None:
         """A call ended. ``path`` is one of the gateway's routes."""
         self._calls_of(path, status).inc()
-        self._seconds_of(path).observe(seconds)
+        self._seconds.of(path).add(seconds)
 
     def sent(self, seconds: float) -> None:
         """A call was sent to an engine for the first time, after so long in the controller."""
-        self._added.observe(seconds)
+        self._added.add(seconds)
 
     def first_byte(self, seconds: float) -> None:
         """An engine began to answer so long after the call arrived."""
-        self._first_byte.observe(seconds)
+        self._first_byte.add(seconds)
 
     def placed(self, reason: str, *, again: bool) -> None:
         """An engine was chosen; ``again`` after another one failed."""

@@ -1,14 +1,14 @@
 """HTTP/1.1 as uvicorn speaks it, with a bound on the head of a request, our errors for what is no HTTP, and a way for
-the gateway to reach the connection itself: streams go over it without a task for every piece."""
+the gateway to reach the connection itself: streams go over it without a task for every piece, answers in one write."""
 
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from autellix_controller.errors import ApiError, ErrorCode, invalid
-from autellix_controller.gateway.exchange import WIRE
+from autellix_controller.gateway.exchange import CLOSE, WIRE, Headers
 
 #: Request line and headers together, bytes: four times what usual servers take.
 HEAD_LIMIT: Final = 64 << 10
@@ -71,6 +71,30 @@ class HttpProtocol(HttpToolsProtocol):
         callback, self._when_gone = self._when_gone, None
         if callback is not None:
             callback()
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """See ``ClientWire``. Does what uvicorn does for the two messages of ASGI."""
+        cycle = self.cycle
+        if self.pipeline or self.flow.write_paused:
+            return False  # the present cycle is not that of the running request, or the client has to take more first
+        if cycle.disconnected:
+            return True
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        lines = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            lines += (name, b": ", value, b"\r\n")
+        if CLOSE in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines += (b"connection: close\r\n",)
+        lines += (b"\r\n", body)
+        self.transport.write(b"".join(lines))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
 
     def write(self, chunk: bytes) -> bool:
         """See ``ClientWire``."""

@@ -118,6 +118,8 @@ class Engine:
         """Takes in what a call or a probe met."""
         before = self.health
         self.health = before.after(seen)
+        if self.health is before:
+            return
         self.trouble = "" if self.health.well else trouble or self.trouble
         if before.well == self.health.well:
             return

@@ -25,6 +25,10 @@ class ClientWire(Protocol):
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Has ``callback`` called when the client goes away before its answer is complete; at once if it has."""
 
+    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Writes a whole answer, whose headers are proper ones, in one go. False: it may not be written like that now,
+        and nothing was."""
+
     def write(self, chunk: bytes) -> bool:
         """Writes a piece of an answer that has begun and comes in pieces. False: the client is slower than we are."""
 
@@ -32,6 +36,8 @@ class ClientWire(Protocol):
         """Has ``callback`` called once when the client has taken what was written."""
 
 
+#: The header of an answer that is the last one of its connection.
+CLOSE: Final = (b"connection", b"close")
 #: Where a request's ``ClientWire`` is in its scope's extensions.
 WIRE: Final = "autellix.wire"
 
@@ -156,7 +162,11 @@ class Exchange:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Sends a whole answer."""
-        await self._begin(status, [*headers, (b"content-length", str(len(body)).encode())])
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        if self.wire is not None and self.wire.answer(status, [*headers, *self.receipt], body):
+            self.status, self._finished = status, True
+            return
+        await self._begin(status, headers)
         self._finished = True
         await self._put({"type": "http.response.body", "body": body, "more_body": False})
 

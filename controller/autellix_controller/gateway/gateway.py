@@ -15,7 +15,7 @@ from autellix_controller.gateway.budget import ByteBudget
 from autellix_controller.gateway.call import Call
 from autellix_controller.gateway.cancelling import ProgramCalls
 from autellix_controller.gateway.deadlines import DeadlineTimer
-from autellix_controller.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
+from autellix_controller.gateway.exchange import CLOSE, ClientGone, Exchange, Receive, Scope, Send
 from autellix_controller.gateway.interrupt import Interruptible
 from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.routes import ROUTES, Route
@@ -67,6 +67,9 @@ class Gateway:
         self._now_ms, self._tracing = now_ms, tracing
         self._bodies = ByteBudget(limits.bodies_bytes)
         self._running: set[Interruptible] = set()
+        self.leaving = False
+        """Every call is the last one of its connection: the replica stops. Clients then open their next connection, to
+        another replica; one that they keep would be closed at the end, perhaps just when a request is on its way."""
         self.calls = ProgramCalls(table)
 
     @property
@@ -87,6 +90,8 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request of ``ROUTES``."""
         exchange = Exchange(scope, receive, send)
+        if self.leaving:
+            exchange.receipt.append(CLOSE)
         call = Call(ROUTES[exchange.path], exchange)
         span = self._tracing.start(call.route.path, exchange.headers) if self._tracing is not None else None
         call.span = span

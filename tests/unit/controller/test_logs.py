@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from autellix_controller.logs import JsonFormatter, LineHandler, fields
+from autellix_controller.logs import JsonFormatter, LineHandler, Record, fields
 
 
 def line(message: str, **values: object) -> str:
-    record = logging.LogRecord("name", logging.INFO, "file", 1, message, (), None)
+    record = Record("name", logging.INFO, "file", 1, message, (), None)
     record.__dict__.update(fields(**values))
     return JsonFormatter().format(record)
 
@@ -38,7 +38,7 @@ def test_an_exception_stays_on_its_line() -> None:
     try:
         raise ValueError("two\nlines")
     except ValueError:
-        record = logging.LogRecord("name", logging.ERROR, "file", 1, "failed", (), sys.exc_info())
+        record = Record("name", logging.ERROR, "file", 1, "failed", (), sys.exc_info())
     text = JsonFormatter().format(record)
     assert "\n" not in text
     assert "ValueError: two\nlines" in json.loads(text)["exception"]
@@ -55,7 +55,7 @@ async def test_lines_of_a_moment_are_written_together_and_warnings_at_once() -> 
     try:
 
         def say(message: str, level: int) -> None:
-            handler.emit(logging.LogRecord("name", level, "file", 1, message, (), None))
+            handler.emit(Record("name", level, "file", 1, message, (), None))
 
         os.set_blocking(reading, False)
         say("one", logging.INFO)
@@ -79,8 +79,17 @@ def test_outside_of_a_loop_a_line_is_written_at_once() -> None:
     reading, writing = os.pipe()
     handler = LineHandler(writing)
     try:
-        handler.emit(logging.LogRecord("name", logging.INFO, "file", 1, "x", (), None))
+        handler.emit(Record("name", logging.INFO, "file", 1, "x", (), None))
         assert os.read(reading, 100) == b"x\n"
     finally:
         os.close(reading)
         os.close(writing)
+
+
+@pytest.mark.parametrize("args", [(), (1, "b"), ({"a": 1},), ("c",), (("c",),)])
+def test_a_record_says_what_the_standard_one_would_say(args: tuple[object, ...]) -> None:
+    message = "%(a)s" if args and isinstance(args[0], dict) else "%s " * len(args)
+    standard = logging.LogRecord("name", logging.WARNING, "file", 1, message, args, None)
+    ours = Record("name", logging.WARNING, "file", 1, message, args, None)
+    assert ours.getMessage() == standard.getMessage()
+    assert (ours.name, ours.levelname, ours.levelno) == (standard.name, standard.levelname, standard.levelno)

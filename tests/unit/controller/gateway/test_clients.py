@@ -297,6 +297,47 @@ async def test_streams_that_were_asked_for_ahead_come_one_after_the_other() -> N
         await counters_are_zero(replica)
 
 
+async def test_answers_that_were_asked_for_ahead_come_whole_and_in_order() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        reader, writer = await connect(replica)
+        body = json.dumps(replica.call()).encode()
+        writer.write(b"".join(request_bytes(replica, body, f"x-request-id: r{number}") for number in range(5)))
+        for number in range(5):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert f"x-request-id: r{number}\r\n".encode() in head
+            size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            assert json.loads(await reader.readexactly(size))["choices"]
+        writer.close()
+        await counters_are_zero(replica)
+
+
+@pytest.mark.parametrize("header", ["Connection: close", "Connection: Keep-Alive, close"])
+async def test_a_client_that_wants_no_more_gets_its_answer_and_the_end_of_the_connection(header: str) -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        replica.server.server_state.default_headers = [(b"date", b"now")]  # as the server's clock sets it
+        reader, writer = await connect(replica)
+        writer.write(request_bytes(replica, json.dumps(replica.call()).encode(), header))
+        head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+        writer.close()
+        assert head.count(b"\r\nconnection: close") == 1
+        assert head.count(b"\r\ndate: now\r\n") == 1
+        assert json.loads(body)["choices"]
+
+
+async def test_a_client_that_waits_to_be_asked_for_its_body_is_asked_once() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        reader, writer = await connect(replica)
+        body = json.dumps(replica.call()).encode()
+        request = request_bytes(replica, body, "Expect: 100-continue", "Connection: close")
+        writer.write(request.removesuffix(body))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert answer.count(b"HTTP/1.1") == 1
+
+
 async def test_large_bodies_one_after_the_other_are_not_taken_for_a_head() -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         reader, writer = await connect(replica)
