@@ -59,6 +59,11 @@ class HttpProtocol(HttpToolsProtocol):
         if callback is not None:
             callback()
 
+    @property
+    def has_all(self) -> bool:
+        """See ``ClientWire``. Requests arrive one after the other: if the newest is complete, so are those before."""
+        return not self.cycle.more_body
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """See ``ClientWire``."""
         self._when_gone = callback

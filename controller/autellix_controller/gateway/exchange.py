@@ -22,6 +22,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 class ClientWire(Protocol):
     """The client's connection, as far as the server lets us have it (an extension of ASGI, see ``protocol.py``)."""
 
+    @property
+    def has_all(self) -> bool:
+        """The request has arrived completely, body and all; False if that is not known."""
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Has ``callback`` called when the client goes away before its answer is complete; at once if it has."""
 
@@ -81,25 +85,30 @@ class Exchange:
             if int(declared) > limit:
                 raise _too_large(limit)
             share.grow_to(int(declared))
-        parts: list[bytes] = []
-        size = 0
+        if self.wire is not None and self.wire.has_all:
+            return await self._read_body(limit, share)  # without a wait, so without a deadline
         try:
             with timer.deadline(asyncio.get_running_loop().time() + seconds):
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > limit:
-                        raise _too_large(limit)
-                    share.grow_to(size)
-                    parts.append(part)
-                    if not message.get("more_body", False):
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
+                return await self._read_body(limit, share)
         except TimeoutError:
-            message_text = f"The body did not arrive within {seconds:g} s."
-            raise ApiError(ErrorCode.BODY_TIMEOUT, message_text) from None
+            message = f"The body did not arrive within {seconds:g} s."
+            raise ApiError(ErrorCode.BODY_TIMEOUT, message) from None
+
+    async def _read_body(self, limit: int, share: Share) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            share.grow_to(size)
+            parts.append(part)
+            if not message.get("more_body", False):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def interrupt_when_gone(self, work: Interruptible) -> None:
         """From now on ends the work when the client goes away. To be called once the body was read."""

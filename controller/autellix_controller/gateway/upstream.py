@@ -105,7 +105,8 @@ class PooledUpstream:
 
     def __init__(self, *, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
-        self._idle: dict[_Address, list[EngineConnection]] = {}
+        self._idle: dict[str, list[EngineConnection]] = {}
+        """By base URL; the last used are at the end."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
 
@@ -118,14 +119,14 @@ class PooledUpstream:
         address = _address(url)
         head = _head(address, target, len(body), headers)
         while True:
-            connection = self._from_pool(address)
+            connection = self._from_pool(url)
             pooled = connection is not None
             if connection is None:
                 connection = await self._connect(address)
             try:
                 connection.send(head, body)
                 await connection.head()
-                return _Answer(self, address, connection)
+                return _Answer(self, url, connection)
             except Broken as error:
                 connection.abort()
                 if not pooled or connection.touched:
@@ -134,8 +135,8 @@ class PooledUpstream:
                 connection.abort()
                 raise
 
-    def _from_pool(self, address: _Address) -> EngineConnection | None:
-        idle = self._idle.get(address)
+    def _from_pool(self, url: str) -> EngineConnection | None:
+        idle = self._idle.get(url)
         while idle:
             connection = idle.pop()
             if connection.reusable:
@@ -158,27 +159,27 @@ class PooledUpstream:
             raise Unreachable(f"{type(error).__name__}: {error}"[:200].replace("\n", " ")) from None
         return connection
 
-    def give_back(self, address: _Address, connection: EngineConnection) -> None:
+    def give_back(self, url: str, connection: EngineConnection) -> None:
         """Keeps a connection for the next call."""
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._idle.setdefault(address, []).append(connection)
+        self._idle.setdefault(url, []).append(connection)
         if self._sweeper is None:
             self._sweeper = loop.call_later(_IDLE_SECONDS / 2, self._sweep)
 
     def _sweep(self) -> None:
-        """Closes what was idle for too long; the last used are at the end of each list."""
+        """Closes what was idle for too long."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - _IDLE_SECONDS / 2
-        for address, idle in list(self._idle.items()):
+        for url, idle in list(self._idle.items()):
             fresh = [connection for connection in idle if connection.idle_since > oldest and connection.reusable]
             for connection in idle:
                 if connection not in fresh:
                     connection.abort()
             if fresh:
-                self._idle[address] = fresh
+                self._idle[url] = fresh
             else:
-                del self._idle[address]
+                del self._idle[url]
         self._sweeper = loop.call_later(_IDLE_SECONDS / 2, self._sweep) if self._idle else None
 
     def close(self) -> None:
@@ -192,8 +193,8 @@ class PooledUpstream:
 
 
 class _Answer:
-    def __init__(self, pool: PooledUpstream, address: _Address, connection: EngineConnection) -> None:
-        self._pool, self._address, self._connection = pool, address, connection
+    def __init__(self, pool: PooledUpstream, url: str, connection: EngineConnection) -> None:
+        self._pool, self._url, self._connection = pool, url, connection
         self.status, self.headers = connection.status, connection.headers
         self.pause, self.resume = connection.pause, connection.resume
 
@@ -211,6 +212,6 @@ class _Answer:
 
     def close(self) -> None:
         if self._connection.complete and self._connection.reusable:
-            self._pool.give_back(self._address, self._connection)
+            self._pool.give_back(self._url, self._connection)
         else:
             self._connection.abort()
