@@ -53,7 +53,7 @@ class Engine:
         self.endpoint = endpoint
         self.health = Health()
         self._models: tuple[dict[str, Any], ...] = ()
-        self._model_ids: frozenset[object] = frozenset()
+        self._model_ids: frozenset[str] = frozenset()
         self.probed = False
         """It was probed at least once, with whatever outcome."""
         self.trouble = "not probed yet"

@@ -179,7 +179,7 @@ class Fleet:
         """Whether any engine may take a call for the model now."""
         for engine in self._engines.values():
             if engine.available and engine.serves(model):
-                return True
+                return True  # the usual case, which every call passes
         return bool(self._able(model))
 
     def _able(self, model: str | None) -> list[Engine]:

@@ -36,7 +36,7 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def well(self) -> bool:
         """Nothing speaks against giving it calls."""
-        return self.reachable and self.failures < OUTLIER_FAILURES
+        return self.reachable and not self.outlier
 
     def after(self, seen: Seen) -> "Health":
         """The health after one more observation.

@@ -125,7 +125,7 @@ class Attempt:
         elif status != 200:
             # 401 and 403 speak of the engine key, which is ours: the client cannot mend it.
             raise EngineFailed(f"The engine answered with status {status}.")
-        elif [True for name, value in headers if name == b"content-encoding" and value != b"identity"]:
+        elif any(name == b"content-encoding" and value != b"identity" for name, value in headers):
             raise EngineFailed("The engine's answer is compressed, though that was not asked for.")
         elif (kind := media_type(headers)) == b"text/event-stream":
             await self._stream(answer, headers)
