@@ -9,7 +9,7 @@ BOUNDS = (0.5, 1, 2.5)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", 'b"\n']), st.floats(-1, 10)), max_size=20))
-def test_prometheus_reads_what_the_librarys_own_histogram_would_say(values: list[tuple[str, float]]) -> None:
+def test_prometheus_reads_what_a_histogram_of_the_library_would_say(values: list[tuple[str, float]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     tally = Tally("x_seconds", "Text.", BOUNDS, labels=["path"])
     ours.register(tally)
