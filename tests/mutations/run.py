@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = ("tests/unit/engine/policy",)
-SCHEDULER = ("tests/integration/engine/test_scheduler.py", "tests/integration/engine/test_kv_loads.py")
+SCHEDULER = (
+    *(f"tests/integration/engine/test_scheduler_{part}.py" for part in ("order", "requests", "accounting")),
+    "tests/integration/engine/test_kv_loads.py",
+)
 
 
 @dataclass(frozen=True)

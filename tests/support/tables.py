@@ -1,11 +1,12 @@
 """Process tables for tests: every implementation in one registry, so that no suite can leave one out."""
 
 import asyncio
+import contextlib
 import functools
 import secrets
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from autellix_controller.table import EtcdAccess, Timings, open_table, read_programs
@@ -18,6 +19,8 @@ PREFIX = "/autellix/tests/one"
 #: Production's waits are for networks; on loopback shorter ones are as safe and a test sees them pass.
 TIMINGS = Timings(call=1.0, linger=0.005, retry=0.1, progress=0.5, backoff_min=0.02, backoff_max=0.2, replica_ttl=2.0)
 _PATIENCE_SECONDS = 30.0
+#: Long enough that nothing expires in a test unless it says so.
+LONG_SECONDS = 600.0
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -187,6 +190,23 @@ class EtcdWorld:
         """See World."""
         for table in self.replicas:
             await table.close()
+
+
+@contextlib.asynccontextmanager
+async def world_on(etcd: Etcd, timeout_seconds: float = LONG_SECONDS) -> AsyncIterator[EtcdWorld]:
+    """A world that ends with the block."""
+    world = EtcdWorld(etcd, timeout_seconds)
+    try:
+        yield world
+    finally:
+        await world.end()
+
+
+def held(table: ProcessTable, program: str) -> ProgramEntry:
+    """The program's entry, which the replica has to know."""
+    entry = table.get(program)
+    assert entry is not None, f"program {program} is not known"
+    return entry
 
 
 def _reached(table: ProcessTable, revision: int) -> bool:
