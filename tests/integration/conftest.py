@@ -11,13 +11,16 @@ TOGETHER = FOLDER / "engine_server"
 LONGEST_FIRST = ("engine_server", "operator", "engine", "controller")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Names what has to run in one process. Here, because xdist looks at it before it sorts anything."""
+    shared = TOGETHER if item.path.is_relative_to(TOGETHER) else item.path
+    item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(FOLDER))))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See pytest."""
+    """Sorts by folder; inside one the order stays random."""
     here = [item for item in items if item.path.is_relative_to(FOLDER)]
-    for item in here:
-        shared = TOGETHER if item.path.is_relative_to(TOGETHER) else item.path
-        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(FOLDER))))
-    here.sort(key=_place)  # stable: within a folder the order stays random
+    here.sort(key=_place)
     items[:] = here + [item for item in items if not item.path.is_relative_to(FOLDER)]
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from vllm import platforms
 from vllm.distributed.device_communicators import shm_broadcast
 from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
@@ -19,7 +20,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCore, EngineCoreProc
 from vllm.v1.request import Request, RequestStatus
 
-from autellix_engine import waiting
+from autellix_engine import on_cpus
 from autellix_engine.launcher import handover
 from support.model_free import make_request, make_scheduler, vllm_config
 
@@ -161,14 +162,23 @@ def test_whoever_waits_for_a_message_of_another_process_yields_by_a_name_of_the_
 
 def test_the_general_plugin_is_found_by_vllm() -> None:
     [plugin] = [it for it in entry_points(group="vllm.general_plugins") if it.name == "autellix"]
-    assert plugin.load() is waiting.install
+    assert plugin.load() is on_cpus.install
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-def test_only_on_cpus_do_waiting_processes_sleep(monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool) -> None:
+def test_only_on_cpus_do_processes_sleep_while_they_wait_and_ask_for_tiles(
+    monkeypatch: pytest.MonkeyPatch, *, on_cpu: bool
+) -> None:
+    asked: list[bool] = []
     original = shm_broadcast.sched_yield
     monkeypatch.setattr(shm_broadcast, "sched_yield", original)
+    monkeypatch.setattr(torch.cpu, "_init_amx", lambda: asked.append(True))
     monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
     monkeypatch.setenv(handover.RECORDS_SOCKET, "/tmp/records.sock")
-    waiting.install()
-    assert shm_broadcast.sched_yield is (waiting.sleep_a_little if on_cpu else original)
+    on_cpus.install()
+    assert shm_broadcast.sched_yield is (on_cpus.sleep_a_little if on_cpu else original)
+    assert bool(asked) is on_cpu
+
+
+def test_a_processor_with_tiles_grants_them_and_others_say_no() -> None:
+    assert torch.cpu._init_amx() is torch.cpu._is_amx_tile_supported()

@@ -12,6 +12,9 @@ from support.engine_server import EngineServer
 pytestmark = pytest.mark.heavy
 
 LONG_TOKENS, SHORT_TOKENS = 1500, 8
+#: A stock engine on CPUs may keep a small machine so busy that its client sees the first token when all are made. Such
+#: a round shows nothing.
+ROUNDS, TRIES = 2, 6
 
 
 class StreamedCall:
@@ -50,25 +53,35 @@ class StreamedCall:
         return finish_reason
 
 
-async def short_calls_first_token_seconds(engine: EngineServer) -> float:
-    """Time to the first token of a short call while long calls of other programs hold both slots."""
+async def short_calls_first_token_seconds(engine: EngineServer) -> float | None:
+    """Time to the first token of a short call while long calls of other programs hold both slots; None if they ended
+    before it came."""
     async with http_client(engine) as client:
         long_calls = [StreamedCall(client, LONG_TOKENS) for _ in range(2)]
         for call in long_calls:
             await call.first_token()
         await asyncio.sleep(0.5)  # long calls that have run for a while
-        assert all(call.running for call in long_calls), "the long calls are too short for this machine"
+        held = all(call.running for call in long_calls)
         started = time.monotonic()
         short_call = StreamedCall(client, SHORT_TOKENS)
         await short_call.first_token()
         seconds = time.monotonic() - started
         assert [await call.finished() for call in (short_call, *long_calls)] == ["length"] * 3
-        return seconds
+        return seconds if held else None
+
+
+async def best_of_rounds(engine: EngineServer) -> float:
+    """What else a machine does only adds: the best round tells the engines apart."""
+    rounds: list[float] = []
+    for _ in range(TRIES):
+        seconds = await short_calls_first_token_seconds(engine)
+        rounds += [] if seconds is None else [seconds]
+        if len(rounds) == ROUNDS:
+            return min(rounds)
+    raise AssertionError("the long calls are too short for this machine")
 
 
 async def test_with_both_slots_held_a_short_call_starts_in_a_quarter_of_stocks_time(engine: EngineServer) -> None:
     async with EngineServer(stock=True, args=["--max-num-seqs", "2"]) as stock:
-        # What else a machine does only adds: the best of two tells the engines apart.
-        ours = min([await short_calls_first_token_seconds(engine) for _ in range(2)])
-        stocks = min([await short_calls_first_token_seconds(stock) for _ in range(2)])
+        ours, stocks = await best_of_rounds(engine), await best_of_rounds(stock)
     assert ours < stocks / 4, f"first token after {ours:.3f} s, stock after {stocks:.3f} s"

@@ -6,8 +6,8 @@ from autellix_engine.launcher import handover
 
 INSTALL = """
 import sys
-from autellix_engine import waiting
-waiting.install()
+from autellix_engine import on_cpus
+on_cpus.install()
 print([name for name in sys.modules if name.partition(".")[0] in ("vllm", "torch")])
 """
 
