@@ -33,7 +33,7 @@ test-unit: venv helm ## fast tests, no services (under 2 minutes)
 # In two processes: each waits half of its time, and two engines are what the memory has room for.
 test-integration: MEMORY_GIB := 12
 test-integration: machine venv programs ## real etcd, API server, vLLM
-	$(PYTEST) tests/integration --verbose --numprocesses=2 --dist=loadgroup --no-loadscope-reorder $(ARGS)
+	$(PYTEST) tests/integration --verbose --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-e2e: machine venv programs ## real pods, traffic, faults on the throw-away Kubernetes
 	$(PYTEST) tests/e2e --verbose --capture=no $(ARGS)

@@ -1,20 +1,12 @@
-"""How a parallel run shares the tests out: by file, and the files that take longest first, so that no process is left
-with a long one at the end."""
+"""The order in which a parallel run takes up the files: those that take longest first, so that no process is left with a
+long one at the end."""
 
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parent
-#: Their tests share one engine, whose start takes longest of all: one process runs all of them.
-TOGETHER = FOLDER / "engine_server"
 LONGEST_FIRST = ("engine_server", "operator", "engine", "controller")
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Names what has to run in one process. Here, because xdist looks at it before it sorts anything."""
-    shared = TOGETHER if item.path.is_relative_to(TOGETHER) else item.path
-    item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(FOLDER))))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
