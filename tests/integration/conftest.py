@@ -1,5 +1,5 @@
-"""The order in which a parallel run takes up the files: those that take longest first, so that no process is left with a
-long one at the end."""
+"""The order in which a parallel run takes up the files: those that take longest first, so that no process is left with
+a long one at the end."""
 
 from pathlib import Path
 
