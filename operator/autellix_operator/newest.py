@@ -25,11 +25,21 @@ def newest_pods(workload: Object, pods: Iterable[Object], replica_sets: Iterable
         if status.get("observedGeneration", 0) < workload["metadata"]["generation"]:
             return []
         return _labelled(living, _REVISION, status.get("updateRevision")) or living
-    newest = next((each for each in replica_sets if _is_newest(workload, each)), None)
+    newest = _newest(workload, replica_sets)
     if newest is None:
         return []
     found = _labelled(living, _TEMPLATE_HASH, newest["metadata"]["labels"][_TEMPLATE_HASH])
     return found if found or newest["spec"]["replicas"] else living
+
+
+def newest_revision(deployment: Object, replica_sets: Iterable[Object]) -> str | None:
+    """Kubernetes' hash of the newest template, which is part of the names of its pods; None as long as there is none."""
+    newest = _newest(deployment, replica_sets)
+    return None if newest is None else str(newest["metadata"]["labels"][_TEMPLATE_HASH])
+
+
+def _newest(deployment: Object, replica_sets: Iterable[Object]) -> Object | None:
+    return next((each for each in replica_sets if _is_newest(deployment, each)), None)
 
 
 def _labelled(pods: Iterable[Object], label: str, value: str | None) -> list[Object]:

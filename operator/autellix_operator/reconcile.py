@@ -42,6 +42,7 @@ from autellix_operator.kube.applier import (
     Object,
     Refused,
 )
+from autellix_operator.newest import newest_revision
 from autellix_operator.references import look_up, references
 from autellix_operator.status import Observed, invalid_status, own_fields, paused, status_of
 from autellix_operator.tls.table import ensure_table_secrets
@@ -173,7 +174,9 @@ class Reconciler:
         )
         applied.changes_at = keys.until
         await self._prepare_scale_down(cluster, spec, children)
-        desired = desired_objects(cluster, spec, self._images, digests, self._operator_namespace)
+        engines = children.workloads().get(Component.ENGINE)
+        revision = newest_revision(engines, children.all(REPLICA_SET)) if engines else None
+        desired = desired_objects(cluster, spec, self._images, digests, self._operator_namespace, revision)
         for manifest in desired:
             await self._apply(children, manifest, applied)
         await children.remove_all_but([*keys.all, *(table.all if table else ()), *desired])

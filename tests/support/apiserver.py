@@ -30,7 +30,7 @@ _START_SECONDS = 120
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,statefulset-controller,garbage-collector-controller,"
     "namespace-controller,serviceaccount-controller,persistentvolumeclaim-protection-controller,"
-    "horizontal-pod-autoscaler-controller"
+    "horizontal-pod-autoscaler-controller,endpointslice-controller"
 )
 
 

@@ -30,6 +30,7 @@ _GROUPS = {
     "statefulsets": "/apis/apps/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
+    "endpointslices": "/apis/discovery.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
     "servicemonitors": "/apis/monitoring.coreos.com/v1",

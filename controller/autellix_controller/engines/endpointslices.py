@@ -2,6 +2,9 @@
 
 A pod that is ready and not terminating gets calls. One that terminates stays known, so that the records of its last
 calls still arrive. An engine's name is its pod's name (without a pod, its address).
+
+The Service's labels are those of its slices too. One of them has the hash of the newest pod template, which is part of
+the names of its pods: all others are about to be replaced.
 """
 
 import asyncio
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 
 PORT_NAME: Final = "http"
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
+#: Set by the operator on the Service, once Kubernetes has given the newest template its hash.
+REVISION_LABEL: Final = "autellix.dev/engine-revision"
 #: The server ends a watch after so long; a connection that died silently is noticed a little later.
 _WATCH_SECONDS: Final = 240
 _GONE: Final = 410
@@ -51,6 +56,7 @@ def endpoints_of(slices: Iterable[Mapping[str, Any]]) -> list[Endpoint]:
         if port is None:
             continue
         ipv6 = item.get("addressType") == "IPv6"
+        revision = item["metadata"].get("labels", {}).get(REVISION_LABEL)
         for entry in item.get("endpoints") or ():
             conditions = entry.get("conditions") or {}
             target = entry.get("targetRef") or {}
@@ -62,10 +68,12 @@ def endpoints_of(slices: Iterable[Mapping[str, Any]]) -> list[Endpoint]:
             ready = conditions.get("ready") is not False
             if not ready and not terminating:
                 continue
+            name = target.get("name") or address
             endpoint = Endpoint(
-                target.get("name") or address,
+                name,
                 f"http://[{address}]:{port}" if ipv6 else f"http://{address}:{port}",
                 accepts=ready and not terminating,
+                outdated=revision is not None and f"-{revision}" not in name,
             )
             known = found.get(endpoint.name)
             if known is None or endpoint.accepts:

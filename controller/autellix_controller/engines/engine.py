@@ -24,6 +24,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Base URL without a slash at its end."""
     accepts: bool = True
     """It may get new calls; False while it drains."""
+    outdated: bool = False
+    """It is of an older revision than the newest one, so it is about to be replaced."""
 
 
 class Scheduling(msgspec.Struct, frozen=True):

@@ -173,7 +173,9 @@ class Fleet:
         unless others are there to take over and cannot yet: a replaced engine may leave the moment its successor is
         listed, which we still have to probe, and while it drains it serves as well as before.
         """
-        return tuple([EngineView(engine.name, engine.used(now)) for engine in self._able(model)])
+        return tuple(
+            [EngineView(engine.name, engine.used(now), engine.endpoint.outdated) for engine in self._able(model)]
+        )
 
     def serves(self, model: str | None) -> bool:
         """Whether any engine may take a call for the model now."""

@@ -7,6 +7,9 @@ The way out weighs the extra wait against the cost of computing the prompt anew 
 and the program moves, when the calls that the pinned engine has ahead of the least used one are more than
 ``spill_calls`` and one for every ``spill_tokens`` of the prompt. The rule has its own hysteresis: right after a move
 the new engine would have to get as many calls ahead before the program moves again.
+
+While engines are replaced by those of a new revision, a program that needs an engine gets one that stays, if that has
+few more calls than the least used of all: on one that is about to go it would only have to move once more.
 """
 
 import hashlib
@@ -41,6 +44,8 @@ class EngineView(msgspec.Struct, frozen=True):
     name: str
     used: int
     """Calls on it, ours and others'."""
+    outdated: bool = False
+    """It is of an older revision, so it is about to be replaced."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -80,6 +85,20 @@ def least_used(program: str, engines: Sequence[EngineView]) -> EngineView:
     return equals[0] if len(equals) == 1 else min(equals, key=lambda e: _draw(program, e.name))
 
 
+def lasting(program: str, engines: Sequence[EngineView], rules: Rules) -> EngineView:
+    """The engine for a program that needs one: the least used, or the least used of those that are not about to go.
+
+    The latter may be ahead by half of ``spill_calls``. The other half is left as hysteresis: the program's next call
+    finds its pin within bounds.
+    """
+    best = least_used(program, engines)
+    staying = [engine for engine in engines if not engine.outdated]
+    if not best.outdated or not staying:
+        return best
+    chosen = least_used(program, staying)
+    return chosen if chosen.used <= best.used + rules.spill_calls // 2 else best
+
+
 def decide(snapshot: Snapshot, rules: Rules) -> Decision:
     """Chooses an engine. Raises NoEngine if there is none that has not failed this call already."""
     candidates = [e for e in snapshot.engines if e.name not in snapshot.tried]
@@ -93,10 +112,10 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decision:
         fewest = min([e.used for e in candidates])
         if pinned.used <= rules.spill_ratio * fewest + rules.spill_calls + snapshot.tokens // rules.spill_tokens:
             return Decision(pinned.name, "pinned", move_pin=False)
-    best = least_used(snapshot.program, candidates).name
     if snapshot.short:
-        return Decision(best, "short", move_pin=False)
+        return Decision(least_used(snapshot.program, candidates).name, "short", move_pin=False)
     if pinned is None:
-        return Decision(best, "new", move_pin=True)
+        return Decision(lasting(snapshot.program, candidates, rules).name, "new", move_pin=True)
     # A pin that failed this call stands all the same: one failure is no reason to give up its warm cache.
+    best = least_used(snapshot.program, candidates).name
     return Decision(best, "spilled", move_pin=pinned.name not in snapshot.tried)

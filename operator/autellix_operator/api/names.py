@@ -16,6 +16,9 @@ CLUSTER_LABEL: Final = f"{GROUP}/cluster"
 TABLE_DIGEST_ANNOTATION: Final = f"{GROUP}/table-credentials-digest"
 #: On the pods of engines: they start anew when a Secret or ConfigMap behind their environment changes.
 ENVIRONMENT_DIGEST_ANNOTATION: Final = f"{GROUP}/environment-digest"
+#: On the engines' Service, and so on its EndpointSlices: the hash of the newest pod template. Controllers tell by it
+#: which engines are about to be replaced.
+ENGINE_REVISION_LABEL: Final = f"{GROUP}/engine-revision"
 #: Key of the Secret that holds the engine key.
 ENGINE_KEY: Final = "api-key"
 #: Key of the Secret with all keys that engines accept, one a line, first the one in use.

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from autellix_operator.api.engine import Variable
 from autellix_operator.api.names import (
+    ENGINE_REVISION_LABEL,
     ENVIRONMENT_DIGEST_ANNOTATION,
     Cluster,
     Component,
@@ -72,12 +73,18 @@ def engine_deployment(cluster: Cluster, spec: Spec, image: str, digests: Digests
     }
 
 
-def engine_service(cluster: Cluster) -> dict[str, Any]:
-    """The headless Service: its EndpointSlices list the engines. Those not ready are listed as such."""
+def engine_service(cluster: Cluster, revision: str | None) -> dict[str, Any]:
+    """The headless Service: its EndpointSlices list the engines. Those not ready are listed as such.
+
+    ``revision`` is Kubernetes' hash of the newest pod template of engines, None if that is not known yet.
+    """
+    metadata = cluster.metadata(Component.ENGINE, cluster.child(Component.ENGINE))
+    if revision is not None:
+        metadata["labels"][ENGINE_REVISION_LABEL] = revision
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": cluster.metadata(Component.ENGINE, cluster.child(Component.ENGINE)),
+        "metadata": metadata,
         "spec": {
             "clusterIP": "None",
             "selector": cluster.selector(Component.ENGINE),

@@ -25,12 +25,17 @@ class Images:
 
 
 def desired_objects(
-    cluster: Cluster, spec: Spec, images: Images, digests: Digests, operator_namespace: str = ""
+    cluster: Cluster,
+    spec: Spec,
+    images: Images,
+    digests: Digests,
+    operator_namespace: str = "",
+    engine_revision: str | None = None,
 ) -> list[dict[str, Any]]:
     """Everything that is applied for a cluster: what a pod needs comes before the pod.
 
-    ``operator_namespace``: where the operator runs, for the policies of the network. The same input gives the same
-    output. Raises InvalidSpec if a pod template of the spec cannot be merged.
+    ``operator_namespace``: where the operator runs, for the policies of the network. ``engine_revision``: Kubernetes' hash of the
+    engines' newest pod template, if it has one. The same input gives the same output. Raises InvalidSpec if a pod template of the spec cannot be merged.
     """
     managed = spec.process_table.etcd.managed
     objects = [
@@ -40,7 +45,7 @@ def desired_objects(
         controller_role_binding(cluster, spec),
         *disruption_budgets(cluster, spec),
         *network_policies(cluster, spec, operator_namespace),
-        engine_service(cluster),
+        engine_service(cluster, engine_revision),
         client_service(cluster, spec),
         engine_deployment(cluster, spec, spec.engine.image or images.engine, digests),
         controller_deployment(cluster, spec, spec.controller.image or images.controller, digests),

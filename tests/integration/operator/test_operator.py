@@ -150,9 +150,13 @@ def test_a_changed_spec_rolls_and_status_speaks_of_the_new_generation(bench: Ben
     bench.make_ready()
     arguments = bench.get("deployments", "demo-engine")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert '"policy":"fcfs"' in " ".join(arguments)
-    kept = pods & {pod["metadata"]["name"] for pod in bench.find("pods", "demo")}
-    assert all("engine" not in name for name in kept)
-    assert any("controller" in name for name in kept)
+    now = {pod["metadata"]["name"] for pod in bench.find("pods", "demo")}
+    assert all("engine" not in name for name in pods & now)
+    assert any("controller" in name for name in pods & now)
+    # By it controllers tell which engines stay.
+    (slice_,) = (each for each in bench.find("endpointslices", "demo") if "engine" in each["metadata"]["name"])
+    revision = slice_["metadata"]["labels"]["autellix.dev/engine-revision"]
+    assert [f"-{revision}-" in name for name in sorted(now) if "engine" in name] == [True]
 
 
 def test_scale_subresource_sets_engines(bench: Bench) -> None:

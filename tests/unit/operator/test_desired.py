@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autellix_controller.metrics
+from autellix_controller.engines.endpointslices import REVISION_LABEL
 from autellix_controller.settings import Settings as ControllerSettings
 from autellix_controller.settings import TableSettings
 from autellix_engine.policy.settings import SchedulingSettings
@@ -79,6 +80,16 @@ def test_the_objects_are_those_of_the_contract() -> None:
         ("PodDisruptionBudget", "demo-controller"),
         ("PodDisruptionBudget", "demo-etcd"),
     }
+
+
+def test_controllers_read_the_newest_revision_of_engines_off_the_label_that_the_operator_sets() -> None:
+    assert REVISION_LABEL not in objects()["Service", "demo-engine"]["metadata"]["labels"]
+    found = desired_objects(CLUSTER, spec_of(), IMAGES, DIGESTS, engine_revision="6d5f7c9bb8")
+    labelled = {each["metadata"]["name"] for each in found if REVISION_LABEL in each["metadata"]["labels"]}
+    assert labelled == {"demo-engine"}
+    (service,) = (each for each in found if (each["kind"], each["metadata"]["name"]) == ("Service", "demo-engine"))
+    assert service["metadata"]["labels"][REVISION_LABEL] == "6d5f7c9bb8"
+    assert REVISION_LABEL not in service["spec"]["selector"]
 
 
 def test_an_etcd_elsewhere_leaves_out_our_own() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from autellix_operator.newest import newest_pods
+from autellix_operator.newest import newest_pods, newest_revision
 
 Json = Any
 
@@ -49,6 +49,13 @@ def test_pods_of_the_newest_template_count_and_older_ones_do_not() -> None:
 def test_going_back_makes_the_older_set_the_newest_again() -> None:
     sets = [replica_set("a", "1"), replica_set("b", "2")]
     assert newest_pods(deployment("a"), [OLD, NEW], sets) == [OLD]
+
+
+def test_the_newest_revision_is_the_one_that_the_deployment_has_now() -> None:
+    sets = [replica_set("a", "1"), replica_set("b", "2"), replica_set("c", "3", owner="another")]
+    assert newest_revision(deployment("b"), sets) == "2"
+    assert newest_revision(deployment("a"), sets) == "1"
+    assert newest_revision(deployment("c"), sets) is None
 
 
 def test_old_pods_do_not_count_while_the_first_new_one_is_being_made() -> None:

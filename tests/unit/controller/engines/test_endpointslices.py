@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from autellix_controller.background import Backoff
-from autellix_controller.engines.endpointslices import EndpointSliceDiscovery, WatchExpired, endpoints_of
+from autellix_controller.engines.endpointslices import (
+    REVISION_LABEL,
+    EndpointSliceDiscovery,
+    WatchExpired,
+    endpoints_of,
+)
 from autellix_controller.engines.engine import Endpoint
 from support.running_controller import eventually
 
@@ -51,6 +56,21 @@ def test_engines_are_called_after_their_pods_and_sorted() -> None:
 
 def test_an_address_without_a_pod_is_called_after_itself() -> None:
     assert endpoints_of([slice_of(entry(None))]) == [Endpoint("10.0.0.1", "http://10.0.0.1:8000")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "outdated"),
+    [
+        ({}, {"demo-engine-6d5f7c9bb8-x7k2p": False, "demo-engine-7b9c5d-6d5f7": False}),
+        ({REVISION_LABEL: "6d5f7c9bb8"}, {"demo-engine-6d5f7c9bb8-x7k2p": False, "demo-engine-7b9c5d-6d5f7": True}),
+    ],
+)
+def test_engines_of_another_revision_than_the_newest_are_about_to_go(
+    labels: dict[str, str], outdated: dict[str, bool]
+) -> None:
+    metadata = {"name": "s1", "labels": {"kubernetes.io/service-name": "demo-engine", **labels}}
+    found = endpoints_of([slice_of(*map(entry, outdated), metadata=metadata)])
+    assert {endpoint.name: endpoint.outdated for endpoint in found} == outdated
 
 
 def test_ipv6_addresses_stand_in_brackets() -> None:

@@ -13,8 +13,16 @@ def engines(**used: int) -> tuple[EngineView, ...]:
     return tuple(EngineView(name, count) for name, count in used.items())
 
 
+def updating(old: dict[str, int], new: dict[str, int]) -> tuple[EngineView, ...]:
+    """Engines in the middle of a rolling update."""
+    return tuple(EngineView(name, count, outdated=True) for name, count in old.items()) + engines(**new)
+
+
 names = st.sampled_from(["a", "b", "c", "d"])
 views = st.dictionaries(names, st.integers(0, 100), min_size=1).map(lambda used: engines(**used))
+mixed = st.dictionaries(names, st.tuples(st.integers(0, 100), st.booleans()), min_size=1).map(
+    lambda found: tuple(EngineView(name, count, outdated) for name, (count, outdated) in found.items())
+)
 rules = st.builds(
     Rules, spill_ratio=st.floats(1, 5), spill_calls=st.integers(1, 20), spill_tokens=st.integers(1, 10_000)
 )
@@ -51,6 +59,40 @@ def test_algorithm_2_and_its_way_out(snapshot: Snapshot, engine: str, reason: st
     assert (decision.engine, decision.reason, decision.move_pin) == (engine, reason, move_pin)
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "engine", "reason", "move_pin"),
+    [
+        (Snapshot("p", updating({"a": 1}, {"b": 5})), "b", "new", True),
+        (Snapshot("p", updating({"a": 1}, {"b": 5}), pin="gone"), "b", "new", True),
+        (Snapshot("p", updating({"a": 1}, {"b": 6})), "a", "new", True),
+        (Snapshot("p", updating({"a": 1}, {"b": 5, "c": 4})), "c", "new", True),
+        (Snapshot("p", updating({"a": 1, "b": 0}, {})), "b", "new", True),
+        (Snapshot("p", updating({"a": 1}, {"b": 1}), tried=frozenset("b")), "a", "new", True),
+        # What is pinned stays until its engine goes; what may go anywhere, or leaves a crowd, goes where most is free.
+        (Snapshot("p", updating({"a": 5}, {"b": 1}), pin="a"), "a", "pinned", False),
+        (Snapshot("p", updating({"a": 1}, {"b": 5}), short=True), "a", "short", False),
+        (Snapshot("p", updating({"a": 1, "c": 20}, {"b": 5}), pin="c"), "a", "spilled", True),
+    ],
+)
+def test_a_program_that_needs_an_engine_gets_one_that_stays_unless_it_is_busier(
+    snapshot: Snapshot, engine: str, reason: str, move_pin: bool
+) -> None:
+    decision = decide(snapshot, RULES)
+    assert (decision.engine, decision.reason, decision.move_pin) == (engine, reason, move_pin)
+
+
+@given(mixed, st.text(min_size=1, max_size=8), rules)
+def test_an_engine_that_stays_is_never_passed_over_for_one_that_goes_and_is_as_busy(
+    engine_views: tuple[EngineView, ...], program: str, rule: Rules
+) -> None:
+    if len(engine_views) == 1:
+        return
+    used = {view.name: view for view in engine_views}
+    chosen = used[decide(Snapshot(program, engine_views), rule).engine]
+    if chosen.outdated:
+        assert all(view.outdated or view.used > chosen.used for view in engine_views)
+
+
 def test_without_engines_there_is_no_decision() -> None:
     with pytest.raises(NoEngine):
         decide(Snapshot("p", ()), RULES)
@@ -79,7 +121,7 @@ def test_a_call_that_may_go_anywhere_goes_to_the_least_used(snapshot: Snapshot, 
         assert used[decision.engine] == min(left)
 
 
-@given(views, st.text(min_size=1, max_size=8), names, rules, lengths)
+@given(mixed, st.text(min_size=1, max_size=8), names, rules, lengths)
 def test_a_program_that_just_moved_stays(
     engine_views: tuple[EngineView, ...], program: str, pin: str, rule: Rules, tokens: int
 ) -> None:
@@ -88,7 +130,9 @@ def test_a_program_that_just_moved_stays(
     first = decide(snapshot, rule)
     if not first.move_pin:
         return
-    after = tuple(EngineView(view.name, view.used + (view.name == first.engine)) for view in engine_views)
+    after = tuple(
+        EngineView(view.name, view.used + (view.name == first.engine), view.outdated) for view in engine_views
+    )
     second = decide(Snapshot(program, after, pin=first.engine), rule)
     assert second.engine == first.engine
     assert not second.move_pin
