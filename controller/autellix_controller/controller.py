@@ -26,7 +26,7 @@ from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.routes import ROUTES
 from autellix_controller.gateway.slots import Bounds, Slots
 from autellix_controller.gateway.upstream import PooledUpstream
-from autellix_controller.rest import Readiness
+from autellix_controller.rest import Readiness, TableState
 from autellix_controller.routing.decide import Rules
 from autellix_controller.routing.router import Router
 from autellix_controller.sessions import identity
@@ -206,7 +206,8 @@ class Controller:
         if not self.fleet.known:
             reasons.append("the engines are not known yet")
         degraded = [f"process table: {table.detail}"] if table.detail and table.loaded else []
-        return Readiness(not reasons, reasons, degraded + self.fleet.troubles())
+        state = TableState(table.loaded, table.connected, table.cause or table.detail)
+        return Readiness(not reasons, reasons, degraded + self.fleet.troubles(), state)
 
     def leave(self) -> None:
         """Stops being ready; calls are served as before, each as the last one of its connection."""

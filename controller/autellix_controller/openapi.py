@@ -233,7 +233,8 @@ def _schemas() -> Schema:
     }
     error = {"message": _STRING, "type": _STRING_OR_NULL, "param": _STRING_OR_NULL, "code": {}}
     lines: Schema = {"type": "array", "items": _STRING}
-    readiness = {"ready": {"type": "boolean"}, "reasons": lines, "degraded": lines}
+    table = _object({"loaded": {"type": "boolean"}, "connected": {"type": "boolean"}, "cause": _STRING})
+    readiness = {"ready": {"type": "boolean"}, "reasons": lines, "degraded": lines, "table": table}
     models: Schema = {"object": {"const": "list"}, "data": {"type": "array", "items": _ref("Model")}}
     return {
         "Session": _object(session),

@@ -18,6 +18,17 @@ from autellix_controller.sessions import api as sessions
 from autellix_controller.sessions.programs import Programs
 
 
+class TableState(msgspec.Struct, frozen=True):
+    """What the replica knows of the process table's store."""
+
+    loaded: bool
+    """The table was read completely once."""
+    connected: bool
+    """The last contact succeeded."""
+    cause: str
+    """Why not; empty when all is well. It stays as it is while nothing changes."""
+
+
 class Readiness(msgspec.Struct, frozen=True):
     """Whether the replica should get traffic, and what people should know."""
 
@@ -26,6 +37,7 @@ class Readiness(msgspec.Struct, frozen=True):
     """Why it is not ready."""
     degraded: list[str]
     """What does not work although it is ready."""
+    table: TableState
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -64,7 +64,7 @@ async def run(settings: Settings) -> None:
             )
             leases.append(leadership)
             await leadership.attempt()
-            keeper = FiguresKeeper(KubernetesApplier(api, FIGURES_MANAGER, metrics.api_error), scraper)
+            keeper = FiguresKeeper(KubernetesApplier(api, FIGURES_MANAGER, metrics.api_error), scraper, _now)
             figures = FiguresLoop(
                 _while_leading(leadership, keeper.refresh), settings.figures_seconds, random.random, time.monotonic
             )

@@ -33,7 +33,7 @@ def newest_pods(workload: Object, pods: Iterable[Object], replica_sets: Iterable
 
 
 def newest_revision(deployment: Object, replica_sets: Iterable[Object]) -> str | None:
-    """Kubernetes' hash of the newest template, which is part of the names of its pods; None as long as there is none."""
+    """Kubernetes' hash of the newest template, part of the names of its pods; None as long as there is none."""
     newest = _newest(deployment, replica_sets)
     return None if newest is None else str(newest["metadata"]["labels"][_TEMPLATE_HASH])
 

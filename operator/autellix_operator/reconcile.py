@@ -144,6 +144,7 @@ class Reconciler:
             applied.problems,
             referenced.missing,
             applied.monitoring,
+            previous.get("processTable", {}),
         )
         status = status_of(cluster, spec, generation, observed, previous, self._now())
         await self._write_status(resource, paused(status, previous, self._now()) if stopped else status)

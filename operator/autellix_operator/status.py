@@ -20,6 +20,7 @@ _PARTS = {
 _NOUNS = {Component.ETCD: "etcd member", Component.CONTROLLER: "controller", Component.ENGINE: "engine"}
 #: A part with one of these reasons is on its way.
 _MOVING = frozenset({Reason.STARTING, Reason.UPDATING})
+_FIGURES = ("programs", "processTable")
 #: The CRD refuses longer messages, and with them the whole status.
 _MESSAGE_LENGTH = 2048
 
@@ -49,6 +50,8 @@ class Observed:
     """Objects of others that a part refers to and that are not there. Pods that run already may go on without."""
     monitoring: Diagnosis | None = None
     """What is wrong with the objects of the Prometheus Operator."""
+    table: Mapping[str, Any] = field(default_factory=dict)
+    """What controllers said last of the process table: the field ``processTable`` of the status."""
 
 
 def status_of(
@@ -91,7 +94,8 @@ def invalid_status(message: str, generation: int, previous: Mapping[str, Any], n
 def judge(cluster: Cluster, spec: Spec, observed: Observed, now: datetime) -> dict[ConditionType, Verdict]:
     """What each condition says."""
     parts = {_PARTS[component]: _part(component, spec, observed, now) for component in _PARTS}
-    unready = [verdict for verdict in parts.values() if not verdict.status]
+    # What is not known keeps nothing from serving: controllers that are ready have read the process table.
+    unready = [verdict for verdict in parts.values() if verdict.status is False]
     failed = [verdict for verdict in unready if verdict.reason in FAILURES]
     moving = [verdict for verdict in unready if verdict.reason in _MOVING]
     if unready:
@@ -145,7 +149,7 @@ def _monitoring(problem: Diagnosis | None) -> Verdict:
 
 def own_fields(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status without the figures, which have a writer of their own."""
-    return {name: value for name, value in status.items() if name != "programs"}
+    return {name: value for name, value in status.items() if name not in _FIGURES}
 
 
 def engine_states(pods: Sequence[Object]) -> dict[str, int]:
@@ -170,7 +174,7 @@ def condition(status: Mapping[str, Any], type_: ConditionType) -> Mapping[str, A
 
 def _part(component: Component, spec: Spec, observed: Observed, now: datetime) -> Verdict:
     if component == Component.ETCD and spec.process_table.etcd.endpoints is not None:
-        return Verdict(True, Reason.EXTERNAL, "etcd runs elsewhere; the controllers report on it")
+        return _external_table(observed.table)
     workload = observed.workloads.get(component)
     noun = _NOUNS[component]
     if problem := observed.problems.get(component):
@@ -183,7 +187,8 @@ def _part(component: Component, spec: Spec, observed: Observed, now: datetime) -
     if seen and total == updated == wanted and ready >= wanted:
         if wanted == 0:
             return Verdict(False, Reason.SCALED_TO_ZERO, f"no {noun} is wanted: {_without_engines(spec)}")
-        return Verdict(True, Reason.AVAILABLE, f"{ready} of {wanted} {noun}s serve")
+        unreachable = _unreachable(observed.table) if component == Component.ETCD else None
+        return unreachable or Verdict(True, Reason.AVAILABLE, f"{ready} of {wanted} {noun}s serve")
     if missing := observed.missing.get(component):
         return Verdict(False, missing.reason, missing.message)
     pods = [each for each in observed.pods if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
@@ -195,6 +200,24 @@ def _part(component: Component, spec: Spec, observed: Observed, now: datetime) -
         return Verdict(False, Reason.STARTING, f"{ready} of {wanted} {noun}s serve")
     progress = f"{updated} of {wanted} {noun}s run the newest template" if seen else f"a change of {noun}s is under way"
     return Verdict(False, Reason.UPDATING, progress)
+
+
+def _external_table(said: Mapping[str, Any]) -> Verdict:
+    if not said:
+        message = "etcd runs elsewhere; no controller has said yet whether it reaches it"
+        return Verdict(None, Reason.NOT_REPORTED, message)
+    reached = f"etcd runs elsewhere; {said['connected']} of {said['controllers']} controllers reach it"
+    return _unreachable(said) or Verdict(True, Reason.EXTERNAL, reached)
+
+
+def _unreachable(said: Mapping[str, Any]) -> Verdict | None:
+    if not said or said["connected"] == said["controllers"]:
+        return None
+    away = said["controllers"] - said["connected"]
+    message = (
+        f"{away} of {said['controllers']} controllers do not reach etcd: {said.get('cause') or 'no cause is told'}"
+    )
+    return Verdict(False, Reason.TABLE_UNREACHABLE, message)
 
 
 def _without_engines(spec: Spec) -> str:

@@ -33,6 +33,11 @@ class Contact:
             return ""
         return f"writes to etcd fail for {self._clock() - self._away_since:.0f} s: {self._reason}"
 
+    @property
+    def cause(self) -> str:
+        """``detail`` without the time; empty when all is well."""
+        return "" if self._away_since is None else f"writes to etcd fail: {self._reason}"
+
     def succeeded(self) -> None:
         """A write was answered."""
         self._away_since = None

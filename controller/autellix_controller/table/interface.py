@@ -39,6 +39,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The last contact with the store succeeded."""
     detail: str = ""
     """One line for people, empty when all is well."""
+    cause: str = ""
+    """The same without how long it lasts, where ``detail`` says that."""
     revision: int = 0
     """The mirror knows everything up to this revision of the store."""
     seconds_since_reply: float = 0.0

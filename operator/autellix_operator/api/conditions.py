@@ -18,7 +18,8 @@ class ConditionType(StrEnum):
     CONTROLLER_READY = "ControllerReady"
     """All controllers that are wanted serve, from the newest pod template."""
     PROCESS_TABLE_READY = "ProcessTableReady"
-    """All etcd members serve. An etcd that runs elsewhere is not observed: its controllers report on it."""
+    """All etcd members serve, and controllers reach them. Whether an etcd that runs elsewhere serves, controllers say:
+    it is Unknown until one of them has, which is of no influence on Ready."""
     PROGRESSING = "Progressing"
     """Pods are on their way to what the newest spec wants. False when they have arrived, or will not without help."""
     DEGRADED = "Degraded"
@@ -40,7 +41,11 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     """No engine is wanted, so none serves."""
     EXTERNAL = "External"
-    """The etcd runs elsewhere."""
+    """The etcd runs elsewhere, and all controllers that could be asked reach it."""
+    NOT_REPORTED = "NotReported"
+    """The etcd runs elsewhere, and no controller has said yet whether it reaches it."""
+    TABLE_UNREACHABLE = "TableUnreachable"
+    """A controller does not reach the etcd: its address, network, certificate or password, or the etcd itself."""
     INVALID_SPEC = "InvalidSpec"
     """The spec breaks a rule. Nothing is changed until it is corrected."""
     APPLY_REFUSED = "ApplyRefused"
@@ -82,6 +87,7 @@ FAILURES = frozenset(
         Reason.SECRET_MISSING,
         Reason.CONFIG_MAP_MISSING,
         Reason.CLAIM_MISSING,
+        Reason.TABLE_UNREACHABLE,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_CONFIG_ERROR,
         Reason.CRASH_LOOP,

@@ -34,8 +34,9 @@ def desired_objects(
 ) -> list[dict[str, Any]]:
     """Everything that is applied for a cluster: what a pod needs comes before the pod.
 
-    ``operator_namespace``: where the operator runs, for the policies of the network. ``engine_revision``: Kubernetes' hash of the
-    engines' newest pod template, if it has one. The same input gives the same output. Raises InvalidSpec if a pod template of the spec cannot be merged.
+    ``operator_namespace``: where the operator runs, for the policies of the network. ``engine_revision``: Kubernetes'
+    hash of the engines' newest pod template, if it has one. The same input gives the same output. Raises InvalidSpec if
+    a pod template of the spec cannot be merged.
     """
     managed = spec.process_table.etcd.managed
     objects = [

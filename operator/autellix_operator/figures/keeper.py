@@ -1,12 +1,14 @@
 """Keeps the figures of a cluster current: in its status, and as deletion costs on the pods of its engines.
 
-With the cost set, a scale-down takes the engines with the fewest live programs. All of it is best effort: a pod that
+With the cost set, a scale-down takes the engines with the fewest live programs. What controllers say of the process
+table goes into the status too, where the reconciler judges it. All of it is best effort: a pod that
 does not answer is left out, and nothing here keeps a cluster from being reconciled. The fields are applied under a
 field manager of their own, so that neither writer touches the other's.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from autellix_operator.api.names import COMPONENT_LABEL, Cluster, Component, Key
@@ -14,6 +16,7 @@ from autellix_operator.api.spec import GROUP, KIND, VERSION
 from autellix_operator.desired import controller, engine
 from autellix_operator.figures.parse import ControllerFigures, Unreadable, controller_figures, worst_wait_percent
 from autellix_operator.figures.scrape import Scraper
+from autellix_operator.figures.table import TableState, is_ready, summary, table_state, witnesses
 from autellix_operator.keys.engine import used_first
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, Applier, NotFound, Object
 
@@ -21,14 +24,17 @@ FIGURES_MANAGER: Final = "autellix-operator-figures"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 #: So many controllers are asked in turn until one answers: each knows all programs.
 _CONTROLLERS_ASKED: Final = 2
+#: So many say whether they reach the process table: more would not tell more.
+_WITNESSES: Final = 16
 
 
 class FiguresKeeper:
     """Reads and writes figures. ``applier`` must have the field manager FIGURES_MANAGER. Keeps nothing in between."""
 
-    def __init__(self, applier: Applier, scraper: Scraper) -> None:
+    def __init__(self, applier: Applier, scraper: Scraper, now: Callable[[], datetime]) -> None:
         self._applier = applier
         self._scraper = scraper
+        self._now = now
 
     async def refresh(self, key: Key) -> bool:
         """Brings status and costs up to date, writing only what changed; gives whether the cluster is still there.
@@ -45,8 +51,23 @@ class FiguresKeeper:
         engines = [pod for pod in pods if _component(pod) == Component.ENGINE]
         if found is not None:
             await self._write_costs(engines, found)
-        await self._write_status(resource, await self._programs(cluster, engines, found))
+        programs = await self._programs(cluster, engines, found)
+        await self._write_status(resource, {"programs": programs, "processTable": await self._table(resource, pods)})
         return True
+
+    async def _table(self, resource: Object, pods: Sequence[Object]) -> dict[str, Any]:
+        """What controllers say of the process table; empty if none of those that could tell answers."""
+        external = bool(resource["spec"].get("processTable", {}).get("etcd", {}).get("endpoints"))
+        asked = witnesses(pods, self._now(), external=external)[:_WITNESSES]
+        answers = await asyncio.gather(*map(self._table_state, asked))
+        return summary(answer for answer in answers if answer is not None)
+
+    async def _table_state(self, pod: Object) -> TableState | None:
+        answer = await self._scraper.readiness(pod["status"]["podIP"], controller.PORT)
+        try:
+            return None if answer is None else table_state(answer)
+        except Unreadable:
+            return None
 
     async def _controllers(self, pods: Sequence[Object]) -> ControllerFigures | None:
         for pod in sorted(filter(_ready, pods), key=_name)[:_CONTROLLERS_ASKED]:
@@ -102,15 +123,15 @@ class FiguresKeeper:
             manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
             await self._applier.apply(POD, manifest)
 
-    async def _write_status(self, resource: Object, programs: Mapping[str, Any]) -> None:
-        if resource["status"].get("programs", {}) == programs:
+    async def _write_status(self, resource: Object, figures: Mapping[str, Mapping[str, Any]]) -> None:
+        if all(resource["status"].get(name, {}) == figure for name, figure in figures.items()):
             return
         metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid")}
         manifest = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
             "metadata": metadata,
-            "status": {"programs": programs} if programs else {},
+            "status": {name: figure for name, figure in figures.items() if figure},
         }
         await self._applier.apply_status(AUTELLIX_CLUSTER, manifest)
 
@@ -124,7 +145,4 @@ def _name(pod: Object) -> str:
 
 
 def _ready(pod: Object) -> bool:
-    if "deletionTimestamp" in pod["metadata"] or not pod.get("status", {}).get("podIP"):
-        return False
-    conditions = pod["status"].get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return bool(pod.get("status", {}).get("podIP")) and is_ready(pod)

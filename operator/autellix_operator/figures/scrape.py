@@ -1,6 +1,6 @@
-"""Asks pods for their metrics over HTTP."""
+"""Asks pods for their metrics and their readiness over HTTP."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
@@ -14,10 +14,14 @@ _MOST_BYTES: Final = 4 << 20
 
 
 class Scraper(Protocol):
-    """Reads a pod's metrics."""
+    """Reads what a pod says of itself."""
 
     async def page(self, address: str, port: int, key: str = "") -> str | None:
-        """The page, or None if the pod does not answer with one. ``key`` is shown as bearer token."""
+        """Its metrics, or None if it does not answer with them. ``key`` is shown as bearer token."""
+        ...
+
+    async def readiness(self, address: str, port: int) -> bytes | None:
+        """Why it is ready or not, in its own words; None if it does not answer."""
         ...
 
 
@@ -29,16 +33,27 @@ class HttpScraper:
 
     async def page(self, address: str, port: int, key: str = "") -> str | None:
         """See Scraper."""
-        url = URL.build(scheme="http", host=address, port=port, path="/metrics")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        body = await self._body(_url(address, port, "/metrics"), headers, (200,))
+        return None if body is None else body.decode(errors="replace")
+
+    async def readiness(self, address: str, port: int) -> bytes | None:
+        """See Scraper."""
+        return await self._body(_url(address, port, "/readyz"), {}, (200, 503))
+
+    async def _body(self, url: URL, headers: Mapping[str, str], expected: Container[int]) -> bytes | None:
         try:
             async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
-                if answer.status != 200:
+                if answer.status not in expected:
                     return None
                 body = await answer.content.read(_MOST_BYTES)
-                return body.decode(errors="replace") if answer.content.at_eof() else None
+                return body if answer.content.at_eof() else None
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None
+
+
+def _url(address: str, port: int, path: str) -> URL:
+    return URL.build(scheme="http", host=address, port=port, path=path)
 
 
 @asynccontextmanager

@@ -167,6 +167,9 @@ class Pages:
         lines = [f'autellix_controller_engine_programs{{engine="{name}"}} {n}\n' for name, n in self._programs.items()]
         return f"autellix_controller_programs {sum(self._programs.values())}\n" + "".join(lines)
 
+    async def readiness(self, address: str, port: int) -> bytes:
+        return b'{"table": {"loaded": true, "connected": true, "cause": ""}}'
+
 
 async def test_a_scale_down_takes_the_engine_with_the_fewest_programs(bench: Bench) -> None:
     bench.make_cluster(engine={"replicas": 3})
@@ -181,7 +184,7 @@ async def test_a_scale_down_takes_the_engine_with_the_fewest_programs(bench: Ben
     names = engines()
     async with api_of(bench) as api:
         figures = KubernetesApplier(api, FIGURES_MANAGER, lambda status: None)
-        keeper = FiguresKeeper(figures, Pages(dict(zip(names, (5, 0, 7), strict=True))))
+        keeper = FiguresKeeper(figures, Pages(dict(zip(names, (5, 0, 7), strict=True))), lambda: datetime.now(UTC))
         applier = KubernetesApplier(api, FIELD_MANAGER, lambda status: None)
         operator = Reconciler(applier, IMAGES, lambda: datetime.now(UTC), lambda: KEY, refresh_figures=keeper.refresh)
         bench.patch("autellixclusters", "demo", {"spec": {"replicas": 2}}, "scale")
@@ -190,6 +193,7 @@ async def test_a_scale_down_takes_the_engine_with_the_fewest_programs(bench: Ben
         await settle(bench, operator, key)
         live = bench.get("autellixclusters", "demo")
         assert live["status"]["programs"] == {"live": 12, "worstWaitRatioPercent": 250}
+        assert live["status"]["processTable"] == {"controllers": 2, "connected": 2}
         assert live["status"]["engineStates"] == {"serving": 2, "starting": 0, "draining": 0}
         before = resource_versions(bench)
         await keeper.refresh(key)

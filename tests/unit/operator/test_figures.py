@@ -1,6 +1,8 @@
 """What clusters do in terms of programs, as their pods tell it."""
 
 import asyncio
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from support.memory_applier import MemoryApplier, cluster_resource
 Json = Any
 
 KEY = Key("space", "demo")
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 CONTROLLER = """\
 # TYPE autellix_controller_programs gauge
 autellix_controller_programs 7.0
@@ -33,10 +36,20 @@ class Pages:
         self.keys: dict[str, str] = {}
         """Pods that ask for a key."""
         self.asked: list[tuple[str, int, str]] = []
+        self.readinesses: dict[str, bytes] = {}
+        """Answers about readiness by address."""
 
     async def page(self, address: str, port: int, key: str = "") -> str | None:
         self.asked.append((address, port, key))
         return self.pages.get(address) if key == self.keys.get(address, key) else None
+
+    async def readiness(self, address: str, port: int) -> bytes | None:
+        assert port == 8080
+        return self.readinesses.get(address)
+
+
+def keeper(found: MemoryApplier, pages: Pages) -> FiguresKeeper:
+    return FiguresKeeper(found, pages, lambda: NOON)
 
 
 def pod(name: str, component: str, *, ready: bool = True, **metadata: Json) -> Json:
@@ -45,7 +58,7 @@ def pod(name: str, component: str, *, ready: bool = True, **metadata: Json) -> J
         "app.kubernetes.io/managed-by": "autellix-operator",
         "autellix.dev/cluster": "demo",
     }
-    conditions = [{"type": "Ready", "status": str(ready)}]
+    conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-02T11:00:00Z"}]
     metadata = {"name": name, "namespace": "space", "labels": labels, **metadata}
     return {"metadata": metadata, "status": {"podIP": name, "conditions": conditions}}
 
@@ -91,13 +104,13 @@ def test_two_digits_count(value: float, shown: int) -> None:
 async def test_status_and_deletion_costs_follow_the_programs() -> None:
     found = api(pod("controller", "controller"), pod("engine-a", "engine"), pod("engine-b", "engine"))
     pages = Pages(**{"engine-a": ENGINE})
-    assert await FiguresKeeper(found, pages).refresh(KEY)
+    assert await keeper(found, pages).refresh(KEY)
     assert programs(found) == {"live": 7, "worstWaitRatioPercent": 120}
     assert (cost(found, "engine-a"), cost(found, "engine-b"), cost(found, "controller")) == ("5", "2", None)
     assert ("engine-a", 8000, "key") in pages.asked
     assert ("controller", 8080, "") in pages.asked
     found.writes.clear()
-    await FiguresKeeper(found, pages).refresh(KEY)
+    await keeper(found, pages).refresh(KEY)
     assert found.writes == [], "what has not changed is not written"
 
 
@@ -105,7 +118,7 @@ async def test_an_engine_that_knows_a_former_key_alone_is_asked_with_that() -> N
     found = api(pod("controller", "controller"), pod("engine-a", "engine"), pod("engine-b", "engine"))
     pages = Pages(**{"engine-a": ENGINE, "engine-b": ENGINE.replace("1.2345", "7.5")})
     pages.keys = {"engine-a": "key", "engine-b": "old"}
-    await FiguresKeeper(found, pages).refresh(KEY)
+    await keeper(found, pages).refresh(KEY)
     assert programs(found) == {"live": 7, "worstWaitRatioPercent": 750}
     assert [key for name, _, key in pages.asked if name == "engine-a"] == ["key"]
 
@@ -117,29 +130,65 @@ async def test_an_engine_that_lost_its_programs_is_the_next_to_go() -> None:
         pod("engine-c", "engine", annotations=kept),
         pod("engine-d", "engine", ready=False),
     )
-    await FiguresKeeper(found, Pages()).refresh(KEY)
+    await keeper(found, Pages()).refresh(KEY)
     assert (cost(found, "engine-c"), cost(found, "engine-d")) == ("0", None)
 
 
 async def test_without_an_answer_nothing_is_said_and_costs_stay() -> None:
     kept = {DELETION_COST: "9"}
     found = api(pod("controller", "controller"), pod("engine-a", "engine", annotations=kept))
-    await FiguresKeeper(found, Pages()).refresh(KEY)
+    await keeper(found, Pages()).refresh(KEY)
     assert programs(found) == {"live": 7, "worstWaitRatioPercent": 0}
     found = api(pod("controller", "controller", ready=False), pod("engine-a", "engine", annotations=kept))
-    await FiguresKeeper(found, Pages()).refresh(KEY)
+    await keeper(found, Pages()).refresh(KEY)
     assert programs(found) is None
     assert cost(found, "engine-a") == "9"
 
 
 async def test_a_second_controller_is_asked_when_the_first_tells_nonsense() -> None:
     found = api(pod("a", "controller"), pod("controller", "controller"))
-    await FiguresKeeper(found, Pages(a="<html>")).refresh(KEY)
+    await keeper(found, Pages(a="<html>")).refresh(KEY)
     assert programs(found)["live"] == 7
 
 
+def readiness(connected: bool, cause: str = "") -> bytes:
+    return json.dumps({"ready": True, "table": {"loaded": True, "connected": connected, "cause": cause}}).encode()
+
+
+async def test_what_controllers_say_of_the_process_table_is_in_the_status_until_none_says_anything() -> None:
+    found = api(pod("controller", "controller"), pod("other", "controller"), pod("etcd", "etcd"))
+    pages = Pages()
+    pages.readinesses = {"controller": readiness(True), "other": readiness(False, "UNAVAILABLE")}
+
+    def table() -> Json:
+        return found.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"].get("processTable")
+
+    await keeper(found, pages).refresh(KEY)
+    assert table() == {"controllers": 2, "connected": 1, "cause": "UNAVAILABLE"}
+    found.writes.clear()
+    await keeper(found, pages).refresh(KEY)
+    assert found.writes == [], "what has not changed is not written"
+    pages.readinesses["other"] = readiness(True)
+    await keeper(found, pages).refresh(KEY)
+    assert table() == {"controllers": 2, "connected": 2}
+    pages.readinesses = {"controller": b"<html>"}
+    await keeper(found, pages).refresh(KEY)
+    assert table() is None
+    assert programs(found) == {"live": 7, "worstWaitRatioPercent": 0}
+
+
+@pytest.mark.parametrize(("etcd", "told"), [({"managed": {}}, False), ({"endpoints": ["etcd.example:2379"]}, True)])
+async def test_without_members_only_an_etcd_elsewhere_is_asked_about(etcd: Json, told: bool) -> None:
+    found = api(pod("controller", "controller"))
+    found.put(AUTELLIX_CLUSTER, cluster_resource({"processTable": {"etcd": etcd}}) | {"status": {"conditions": []}})
+    pages = Pages()
+    pages.readinesses = {"controller": readiness(True)}
+    await keeper(found, pages).refresh(KEY)
+    assert ("processTable" in found.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]) is told
+
+
 async def test_a_cluster_that_is_gone_is_told() -> None:
-    assert await FiguresKeeper(MemoryApplier(), Pages()).refresh(KEY) is False
+    assert await keeper(MemoryApplier(), Pages()).refresh(KEY) is False
 
 
 async def test_each_cluster_is_looked_at_once_a_period_until_it_is_gone() -> None:

@@ -169,11 +169,46 @@ def test_a_message_of_any_length_fits_into_the_status() -> None:
     assert all(len(each["message"]) <= 2048 for each in found["conditions"])
 
 
-def test_an_etcd_elsewhere_is_not_judged() -> None:
-    elsewhere = {"processTable": {"etcd": {"endpoints": ["a:1"]}}}
-    found = status_of(CLUSTER, parse_spec(cluster_resource(elsewhere)), 1, Observed(READY), {}, NOON)
-    assert conditions(found)["ProcessTableReady"] == ("True", "External")
-    assert conditions(found)["Ready"] == ("True", "Available")
+ELSEWHERE = {"processTable": {"etcd": {"endpoints": ["a:1"]}}}
+REACHED = {"controllers": 2, "connected": 2}
+CUT_OFF = {"controllers": 2, "connected": 1, "cause": "a:1: UNAUTHENTICATED"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said", "table", "ready", "degraded"),
+    [
+        (ELSEWHERE, {}, ("Unknown", "NotReported"), ("True", "Available"), ("False", "Available")),
+        (ELSEWHERE, REACHED, ("True", "External"), ("True", "Available"), ("False", "Available")),
+        (ELSEWHERE, CUT_OFF, *[("False", "TableUnreachable")] * 2, ("True", "TableUnreachable")),
+        ({}, {}, ("True", "Available"), ("True", "Available"), ("False", "Available")),
+        ({}, REACHED, ("True", "Available"), ("True", "Available"), ("False", "Available")),
+        ({}, CUT_OFF, *[("False", "TableUnreachable")] * 2, ("True", "TableUnreachable")),
+    ],
+)
+def test_controllers_say_whether_the_process_table_can_be_reached(
+    spec: Json, said: Json, table: Json, ready: Json, degraded: Json
+) -> None:
+    found = conditions(status(spec=spec, table=said))
+    assert (found["ProcessTableReady"], found["Ready"], found["Degraded"]) == (table, ready, degraded)
+
+
+def test_who_is_cut_off_from_the_process_table_and_why_is_in_the_message() -> None:
+    found = status(table=CUT_OFF)
+    (message,) = {each["message"] for each in found["conditions"] if each["reason"] == "TableUnreachable"}
+    assert message == "1 of 2 controllers do not reach etcd: a:1: UNAUTHENTICATED"
+    event = event_of_change(CLUSTER, status(), found, NOON)
+    assert event is not None
+    assert (event["type"], event["reason"]) == ("Warning", "TableUnreachable")
+
+
+def test_members_that_are_away_are_told_before_controllers_that_miss_them() -> None:
+    found = conditions(status({Component.ETCD: workload(3, readyReplicas=1)}, table=CUT_OFF))
+    assert found["ProcessTableReady"] == ("False", "Starting")
+
+
+def test_of_controllers_that_start_there_is_nothing_to_say_about_an_etcd_elsewhere() -> None:
+    found = conditions(status({Component.CONTROLLER: workload(2, readyReplicas=0)}, ELSEWHERE))
+    assert (found["ProcessTableReady"], found["Ready"]) == (("Unknown", "NotReported"), ("False", "Starting"))
 
 
 def test_the_time_of_a_condition_moves_with_its_status_only() -> None:
@@ -200,10 +235,10 @@ def test_a_wrong_spec_is_not_ready_and_keeps_what_was_known() -> None:
     assert found["endpoint"] == before["endpoint"]
 
 
-def test_figures_of_programs_are_left_to_who_writes_them() -> None:
-    before = status() | {"programs": {"live": 3}}
-    assert "programs" not in invalid_status("spec.x: wrong", 8, before, NOON)
-    assert "programs" not in status(previous=before)
+def test_figures_are_left_to_who_writes_them() -> None:
+    before = status() | {"programs": {"live": 3}, "processTable": REACHED}
+    assert not {"programs", "processTable"} & invalid_status("spec.x: wrong", 8, before, NOON).keys()
+    assert not {"programs", "processTable"} & status(previous=before).keys()
 
 
 def test_an_event_tells_each_change_of_ready_once() -> None:

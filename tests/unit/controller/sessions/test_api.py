@@ -180,7 +180,9 @@ async def test_probes_need_no_key(tmp_path: Path) -> None:
     keys.write_text("alice:key-of-alice\n")
     async with fake_engine() as engine, running_controller(engine, api_keys_file=keys) as replica:
         assert await replica.json("GET", "/healthz") == (200, {"status": "ok"})
-        assert await replica.json("GET", "/readyz") == (200, {"ready": True, "reasons": [], "degraded": []})
+        table = {"loaded": True, "connected": True, "cause": ""}
+        expected = {"ready": True, "reasons": [], "degraded": [], "table": table}
+        assert await replica.json("GET", "/readyz") == (200, expected)
         assert await replica.metric("autellix_controller_table_connected") == 1
 
 

@@ -1,0 +1,93 @@
+"""What controllers say of the process table: whether they reach its etcd. Pure functions.
+
+The operator has no business with an etcd of its own, and an etcd that runs elsewhere may admit controllers alone. So
+nobody but they can tell, of an etcd elsewhere that it is well, of the cluster's that more than its pods is well.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from autellix_operator.api.names import COMPONENT_LABEL, Component
+from autellix_operator.figures.parse import Unreadable
+
+Object = Mapping[str, Any]
+
+#: Time that a controller has to reach etcd, after its own start and after that of the members.
+_SETTLE: Final = timedelta(seconds=30)
+#: Of the cause; the controllers' logs have the rest.
+_CAUSE_LENGTH: Final = 512
+
+
+class TableState(BaseModel):
+    """What one controller says."""
+
+    connected: bool
+    cause: str
+
+
+class _Readiness(BaseModel):
+    table: TableState
+
+
+def table_state(answer: bytes) -> TableState:
+    """Reads a controller's readiness. Raises Unreadable, also for that of a version that does not tell."""
+    try:
+        return _Readiness.model_validate_json(answer).table
+    except ValidationError as error:
+        raise Unreadable(str(error)) from error
+
+
+def witnesses(pods: Sequence[Object], now: datetime, *, external: bool) -> list[Object]:
+    """The controllers whose word counts, by name: they are ready, or have had the time to be.
+
+    None while members of the cluster's own etcd are away or have just come back: then their pods say what there is to
+    say, and controllers are still about to find out that it is over.
+    """
+    members = [pod for pod in pods if _component(pod) == Component.ETCD]
+    if not external and (not members or any(_ready_for(pod, now) < _SETTLE for pod in members)):
+        return []
+    controllers = [
+        pod for pod in pods if _component(pod) == Component.CONTROLLER and pod.get("status", {}).get("podIP")
+    ]
+    found = [pod for pod in controllers if is_ready(pod) or _running_for(pod, now) >= _SETTLE]
+    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def summary(states: Iterable[TableState]) -> dict[str, Any]:
+    """What the status says of it; empty if no controller has answered."""
+    told = list(states)
+    away = [state for state in told if not state.connected]
+    if not told:
+        return {}
+    counts: dict[str, Any] = {"controllers": len(told), "connected": len(told) - len(away)}
+    return counts | {"cause": " ".join(away[0].cause.split())[:_CAUSE_LENGTH]} if away else counts
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether a pod serves and is not about to go."""
+    return "deletionTimestamp" not in pod["metadata"] and _ready_condition(pod).get("status") == "True"
+
+
+def _component(pod: Object) -> str:
+    return str(pod["metadata"]["labels"].get(COMPONENT_LABEL, ""))
+
+
+def _ready_condition(pod: Object) -> Mapping[str, Any]:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == "Ready"), {})
+
+
+def _ready_for(pod: Object, now: datetime) -> timedelta:
+    since = _ready_condition(pod).get("lastTransitionTime")
+    return now - datetime.fromisoformat(since) if is_ready(pod) and since else timedelta()
+
+
+def _running_for(pod: Object, now: datetime) -> timedelta:
+    containers = pod.get("status", {}).get("containerStatuses", ())
+    since = [each.get("state", {}).get("running", {}).get("startedAt") for each in containers]
+    if "deletionTimestamp" in pod["metadata"] or not since or not all(since):
+        return timedelta()
+    return now - max(map(datetime.fromisoformat, since))
