@@ -20,6 +20,10 @@ helm: python # only helm, which `make lint` and the chart's unit tests need
 programs: python # Kubernetes, etcd, helm
 	@$(ONENODE) build >/dev/null
 
+.PHONY: rules
+rules: python # Prometheus' rule engine, for the tests of alerts and dashboard
+	@$(ONENODE) build rules >/dev/null
+
 .PHONY: images
 images: python ## build the images of operator, controller, engine, etcd (cached by their content)
 	$(ONENODE) images

@@ -60,6 +60,13 @@ def _alerts(cluster: Cluster, spec: Spec) -> dict[str, Any]:
             f"Cluster {who} has no engine in rotation: calls are held or answered with 503.",
         ),
         _alert(
+            "AutellixClusterCallsHeld",
+            f"sum(autellix_controller_held_calls{ours}) > 0",
+            "5m",
+            "critical",
+            f"Calls to {who} have waited for an engine for five minutes, and none has come.",
+        ),
+        _alert(
             "AutellixClusterProcessTableAway",
             f"max by (pod) (autellix_controller_table_connected{ours}) < 1",
             "5m",

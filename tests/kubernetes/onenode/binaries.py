@@ -45,7 +45,13 @@ PROGRAMS = {
 
 
 #: No part of the cluster: built only when asked for by name.
-ON_DEMAND = {program.name: program for program in (Program("etcd35", "etcd35", ".", 600),)}
+ON_DEMAND = {
+    program.name: program
+    for program in (
+        Program("etcd35", "etcd35", ".", 600),
+        Program("rules", "rules", ".", 820, "Prometheus' rule engine, about a minute"),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -487,7 +487,7 @@ def test_every_metric_of_an_alert_is_one_that_controllers_export() -> None:
     exported = inspect.getsource(autellix_controller.metrics)
     (rule,) = [each for key, each in objects(monitoring={"alerts": "Enabled"}).items() if key[0] == "PrometheusRule"]
     alerts = rule["spec"]["groups"][0]["rules"]
-    assert len(alerts) == 3
+    assert len(alerts) == 4
     for alert in alerts:
         for name in re.findall(r"autellix_controller_([a-z_]+)\{", alert["expr"]):
             assert re.search(rf'"{name.removesuffix("_total")}"|\}}{name.removesuffix("_total")}"', exported), name
