@@ -32,7 +32,7 @@ test-unit: venv helm ## fast tests, no services (under 2 minutes)
 
 # In two processes: each waits half of its time, and two engines are what the memory has room for.
 test-integration: MEMORY_GIB := 12
-test-integration: machine venv programs rules ## real etcd, API server, vLLM
+test-integration: machine venv programs test-programs ## real etcd, API server, vLLM
 	$(PYTEST) tests/integration --verbose --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-e2e: machine venv programs ## real pods, traffic, faults on the throw-away Kubernetes

@@ -20,9 +20,9 @@ helm: python # only helm, which `make lint` and the chart's unit tests need
 programs: python # Kubernetes, etcd, helm
 	@$(ONENODE) build >/dev/null
 
-.PHONY: rules
-rules: python # Prometheus' rule engine, for the tests of alerts and dashboard
-	@$(ONENODE) build rules >/dev/null
+.PHONY: test-programs
+test-programs: programs # Prometheus' rule engine and etcd's tools, for tests of alerts and of the documentation
+	@$(ONENODE) build rules etcdctl etcdutl >/dev/null
 
 .PHONY: images
 images: python ## build the images of operator, controller, engine, etcd (cached by their content)

@@ -16,6 +16,7 @@ from onenode.progress import run, say
 
 _MODULES = Path(__file__).resolve().parent.parent
 _HELM = "helm.sh/helm/v3"
+_ETCD = "go.etcd.io/etcd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ ON_DEMAND = {
     for program in (
         Program("etcd35", "etcd35", ".", 600),
         Program("rules", "rules", ".", 820, "Prometheus' rule engine, about a minute"),
+        # Of the same modules as kube's etcd, and so nearly all compiled with it.
+        Program("etcdctl", "etcdtools", f"{_ETCD}/etcdctl/v3", 340),
+        Program("etcdutl", "etcdtools", f"{_ETCD}/etcdutl/v3", 450),
     )
 }
 
