@@ -174,7 +174,8 @@ def api_server(kube: Path, *, controllers: bool = True, emulated: str | None = N
                 "--endpoint-reconciler-type=none",
                 f"--audit-policy-file={folder}/audit-policy.yaml",
                 f"--audit-log-path={folder}/audit.log",
-                *([f"--emulated-version=kube={emulated}"] if emulated else []),
+                # An alpha gate is none that an emulated release could have.
+                f"--emulated-version=kube={emulated}" if emulated else "--feature-gates=HPAScaleToZero=true",
             )
         )
         certificate = folder / "certificates" / "apiserver.crt"

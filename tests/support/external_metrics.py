@@ -35,6 +35,10 @@ class Figures:
         """From now on the metric has this value."""
         self._values[name] = value
 
+    def forget(self, name: str) -> None:
+        """There is no such metric any more."""
+        del self._values[name]
+
     def answer(self, path: str) -> dict[str, Any] | None:
         """What the API answers to a GET of a path; None: there is no such thing."""
         parts = path.partition("?")[0].removeprefix(_ROOT).strip("/").split("/")

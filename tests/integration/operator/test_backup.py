@@ -38,12 +38,12 @@ kubectl() {
 """
 
 
-def documented() -> tuple[str, str]:
-    """The commands of the backup and those of the restore."""
+def documented() -> tuple[str, str, str]:
+    """The commands of the backup, of the restore, and of the restore of three members."""
     page = (REPOSITORY / "docs" / "operations.md").read_text()
     section = page.partition("\n## Back up and restore the process table\n")[2].partition("\n## ")[0]
-    backup, restore = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    return backup, restore
+    backup, restore, of_three = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return backup, restore, of_three
 
 
 class Member:
@@ -128,7 +128,7 @@ def test_the_process_table_is_restored_from_a_backup_by_the_documented_commands(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    backup, restore = documented()
+    backup, restore, of_three = documented()
     with bench.operator():
         bench.make_cluster()
         bench.make_ready()
@@ -150,3 +150,5 @@ def test_the_process_table_is_restored_from_a_backup_by_the_documented_commands(
         bench.make_ready()
         assert bench.get("statefulsets", "demo-etcd")["spec"]["replicas"] == 1
         assert bench.gone("pods", "demo-restore")
+        shell(of_three)
+        assert all((desk / f"data-{number}" / "member" / "snap" / "db").exists() for number in range(3))
