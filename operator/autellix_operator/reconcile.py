@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from autellix_operator.api.base import InvalidSpec
-from autellix_operator.api.conditions import Reason
+from autellix_operator.api.conditions import ConditionType, Reason
 from autellix_operator.api.names import COMPONENT_LABEL, PAUSED_ANNOTATION, Cluster, Component, Key
 from autellix_operator.api.spec import GROUP, KIND, VERSION, Spec, parse_spec
 from autellix_operator.applied import AppliedBefore
@@ -44,7 +44,7 @@ from autellix_operator.kube.applier import (
 )
 from autellix_operator.newest import newest_revision
 from autellix_operator.references import look_up, references
-from autellix_operator.status import Observed, invalid_status, own_fields, paused, status_of
+from autellix_operator.status import Observed, condition, invalid_status, own_fields, paused, status_of
 from autellix_operator.tls.table import ensure_table_secrets
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,10 @@ class Result:
     """Kinds and names of the objects that the spec refers to: a change of one of them is a change for this cluster."""
     exists: bool = True
     """False: the resource is gone."""
+    ready: bool | None = None
+    """What the condition Ready says now; None: nothing new is known."""
+    reason: str = ""
+    """Its reason."""
 
 
 @dataclass(slots=True)
@@ -120,8 +124,9 @@ class Reconciler:
             return await self._reconcile(resource, parse_spec(resource))
         except InvalidSpec as error:
             generation, previous = resource["metadata"]["generation"], resource.get("status", {})
-            await self._write_status(resource, invalid_status(str(error), generation, previous, self._now()))
-            return Result()
+            status = invalid_status(str(error), generation, previous, self._now())
+            await self._write_status(resource, status)
+            return Result(**_readiness(status))
         except Leftover:
             return Result(requeue_after=_LEFTOVER_SECONDS)
 
@@ -147,13 +152,16 @@ class Reconciler:
             previous.get("processTable", {}),
         )
         status = status_of(cluster, spec, generation, observed, previous, self._now())
-        await self._write_status(resource, paused(status, previous, self._now()) if stopped else status)
+        if stopped:
+            status = paused(status, previous, self._now())
+        await self._write_status(resource, status)
         again = [_PROBLEM_SECONDS] if applied.problems or applied.monitoring or referenced.missing else []
         if applied.changes_at is not None:
             again.append(max(_SOONEST_SECONDS, (applied.changes_at - self._now()).total_seconds()))
         return Result(
             requeue_after=min(again, default=None),
             references=frozenset((each.resource.kind, each.name) for each in wanted),
+            **_readiness(status),
         )
 
     async def _apply_all(
@@ -225,6 +233,11 @@ class Reconciler:
         metadata = {"name": cluster.name, "namespace": cluster.namespace}
         manifest = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
         await self._applier.apply_status(AUTELLIX_CLUSTER, manifest)
+
+
+def _readiness(status: Mapping[str, Any]) -> dict[str, Any]:
+    found = condition(status, ConditionType.READY)
+    return {"ready": found["status"] == "True", "reason": found["reason"]}
 
 
 def _diagnosis(kind: str, error: ForeignObject | Refused) -> Diagnosis:

@@ -98,6 +98,7 @@ class Worker:
         try:
             if not await self._leads(key.namespace):
                 self._queue.add(key, STANDBY_SECONDS)
+                self._metrics.clusters.forget(key)
                 return "standby"
             result = await self._reconcile(key)
         except Conflict as error:
@@ -113,7 +114,10 @@ class Worker:
         self._failures.pop(key, None)
         self._references.set(key, result.references)
         if not result.exists:
+            self._metrics.clusters.forget(key)
             return "gone"
+        if result.ready is not None:
+            self._metrics.clusters.set(key, ready=result.ready, reason=result.reason)
         resync = self._pace.next_resync(self._random())
         self._queue.add(key, min(resync, result.requeue_after or resync))
         return "ok"

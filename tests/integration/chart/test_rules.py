@@ -51,6 +51,18 @@ def of(metric: str, values: str, pod: str = CONTROLLER, **labels: str) -> dict[s
     return {named(metric, pod, **labels): values}
 
 
+def ready(reason: str, values: str) -> dict[str, str]:
+    """What the operator says of a cluster."""
+    return of(
+        "autellix_operator_cluster_ready",
+        values,
+        OPERATOR,
+        cluster_namespace="space",
+        cluster="demo",
+        reason=reason,
+    )
+
+
 EVICTED = "autellix_engine_swap_evicted_blocks_total"
 RECORDS = "autellix_controller_call_records_total"
 RECONCILES = "autellix_operator_reconciles_total"
@@ -70,6 +82,8 @@ FIRES = [
     ("AutellixProcessTableUnreadable", of(UNREADABLE, f"1{ALWAYS}"), 900, 3600),
     ("AutellixAccountingBehind", of(PENDING, f"10001{ALWAYS}"), 300, 3600),
     ("AutellixCallRecordsLost", of(RECORDS, ONCE, result="lost"), 300, 1140),
+    ("AutellixNotReady", ready("CrashLoop", "0x39 stale"), 300, 1170),
+    ("AutellixNotReady", ready("Unschedulable", "0x5 stale") | ready("CrashLoop", "_x6 0x94 stale"), 300, 3000),
     ("AutellixOperatorFails", of(RECONCILES, f"0+1{ALWAYS}", OPERATOR, outcome="api-error"), 930, 3600),
     ("AutellixOperatorStuck", of("autellix_operator_longest_reconcile_seconds", "0x9 301x9 0x99", OPERATOR), 300, 570),
 ]
@@ -87,6 +101,10 @@ SILENT = [
     ("an entry was unreadable for ten minutes", of(UNREADABLE, "1x19 0x99")),
     ("accounting was behind for three minutes", of(PENDING, "10001x5 0x99")),
     ("records were applied", of(RECORDS, f"0+9{ALWAYS}", result="applied")),
+    ("a large model is loaded", ready("Starting", f"0{ALWAYS}")),
+    ("an update takes its time", ready("Updating", f"0{ALWAYS}")),
+    ("no engine is wanted", ready("ScaledToZero", f"0{ALWAYS}")),
+    ("a container crashed once", ready("CrashLoop", "0x5 stale") | ready("Available", "_x6 1x99")),
     ("reconciles met conflicts", of(RECONCILES, f"0+9{ALWAYS}", OPERATOR, outcome="conflict")),
     ("reconciles failed for a moment", of(RECONCILES, "0+1x3 4x110", OPERATOR, outcome="error")),
     ("a reconcile takes its time", of("autellix_operator_longest_reconcile_seconds", f"299{ALWAYS}", OPERATOR)),

@@ -7,11 +7,13 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 
 from autellix_operator.api.arguments import RESERVED_ARGUMENTS, RESERVED_FAMILIES
 from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.spec import parse_spec
 from support.apiserver import ApiError
+from support.chart import CRD
 from support.operator_bench import Bench, cluster
 
 Spec = dict[str, Any]
@@ -330,6 +332,17 @@ for argument in (*RESERVED_ARGUMENTS, *(f"{family}x" for family in RESERVED_FAMI
     spec_with_it = engine(extraArgs=["x", f"{argument}=1"])
     REFUSED[f"the reserved argument {argument}"] = (spec_with_it, "spec.engine.extraArgs")
 
+
+def rules(schema: Any) -> list[str]:
+    """The messages of all rules across fields; those that compare with what was before have a test of their own."""
+    if isinstance(schema, list):
+        return [message for each in schema for message in rules(each)]
+    if not isinstance(schema, dict):
+        return []
+    own = [each for each in schema.get("x-kubernetes-validations", ()) if "oldSelf" not in each["rule"]]
+    return [each["message"] for each in own] + [message for each in schema.values() for message in rules(each)]
+
+
 NAMES = {
     "a": True,
     "my-cluster-2": True,
@@ -360,6 +373,21 @@ def test_refused_with_the_field(bench: Bench, name: str) -> None:
     assert any(cause == field or cause.startswith((field + ".", field + "[")) for cause in causes), causes
     with pytest.raises(InvalidSpec, match=r"^spec"):
         parse_spec({"metadata": {"name": "demo"}, **manifest(spec)})
+
+
+def test_every_rule_has_a_case_that_it_refuses(bench: Bench) -> None:
+    path = bench.path("autellixclusters") + "?dryRun=All"
+    attempts = [manifest(spec) for spec, _ in REFUSED.values()]
+    attempts += [manifest({}, name) for name, accepted in NAMES.items() if not accepted]
+    said = []
+    for attempt in attempts:
+        with pytest.raises(ApiError) as refusal:
+            bench.admin.request("POST", path, attempt)
+        said += [cause["message"] for cause in refusal.value.body["details"]["causes"]]
+    (version,) = yaml.safe_load(CRD.read_text())["spec"]["versions"]
+    known = set(rules(version["schema"]["openAPIV3Schema"]))
+    assert len(known) > 20
+    assert {rule for rule in known if not any(rule in message for message in said)} == set()
 
 
 @pytest.mark.parametrize("name", NAMES)

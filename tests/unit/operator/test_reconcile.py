@@ -68,6 +68,16 @@ async def test_a_new_cluster_gets_all_its_objects_in_one_reconcile_and_the_secon
     assert api.writes == []
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason"), [({}, "Starting"), ({"engine": {"replicas": -1}}, "InvalidSpec")], ids=["valid", "not valid"]
+)
+async def test_what_ready_says_is_a_result_of_the_reconcile(spec: Json, reason: str) -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource(spec))
+    result = await reconciler(api).reconcile(KEY)
+    assert (result.ready, result.reason) == (False, reason)
+
+
 async def test_what_is_as_it_was_left_is_not_applied_again_until_anybody_touches_it() -> None:
     api = MemoryApplier()
     api.put(AUTELLIX_CLUSTER, cluster_resource({}))

@@ -179,3 +179,40 @@ async def test_a_cluster_is_woken_by_the_objects_it_refers_to_until_it_is_gone()
     assert references == [[], [A]]
     assert harness.references.clusters("space", "Secret", "keys") == []
     assert harness.references.clusters("other", "Secret", "keys") == []
+
+
+async def test_a_cluster_that_is_not_ready_is_told_with_its_reason_until_it_is_gone_or_another_operators() -> None:
+    results = [Result(ready=False, reason="CrashLoop"), Result(), Result(ready=True, reason="Available")]
+
+    async def reconcile(key: Key) -> Result:
+        return results.pop(0) if results else Result(exists=False)
+
+    harness = Harness(reconcile)
+
+    def told() -> list[str]:
+        lines = harness.outcomes().splitlines()
+        return [each for each in lines if each.startswith("autellix_operator_cluster_ready{")]
+
+    async def work(outcome: str, count: int) -> None:
+        harness.queue.add(A)
+        while f'outcome="{outcome}"}} {count}.0' not in harness.outcomes():
+            await asyncio.sleep(0.01)
+
+    labels = f'cluster="{A.name}",cluster_namespace="{A.namespace}",reason'
+    async with asyncio.timeout(5):
+        task = asyncio.create_task(harness.worker.run())
+        await work("ok", 1)
+        assert told() == [f'autellix_operator_cluster_ready{{{labels}="CrashLoop"}} 0.0']
+        await work("ok", 2)
+        assert told() == [f'autellix_operator_cluster_ready{{{labels}="CrashLoop"}} 0.0'], "nothing new is known"
+        await work("ok", 3)
+        assert told() == [f'autellix_operator_cluster_ready{{{labels}="Available"}} 1.0']
+        harness.leading = False
+        await work("standby", 1)
+        assert told() == []
+        harness.leading = True
+        results.append(Result(ready=True, reason="Available"))
+        await work("ok", 4)
+        await work("gone", 1)
+        assert told() == []
+    task.cancel()
