@@ -1,11 +1,7 @@
 """The operator has the rights it needs and no others: every right of the chart is held against what was asked for."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 from support.operator_bench import Bench, Object, eventually
+from support.pods import serving_pods
 
 #: An address of this machine on which nothing else listens: pods are said to be there.
 ADDRESS = "127.77.0.1"
@@ -39,31 +35,6 @@ def taken(event: Object) -> set[tuple[str, str, str]]:
     return {(target.get("apiGroup", ""), resource, verb) for verb in verbs}
 
 
-@contextmanager
-def serving_metrics(page: Callable[[], str]) -> Iterator[None]:
-    """The pods' metrics, on the ports of controllers and engines."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = page().encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ExitStack() as stack:
-        for port in (8000, 8080):
-            server = stack.enter_context(ThreadingHTTPServer((ADDRESS, port), Handler))
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-        yield
-
-
 def test_every_right_of_the_chart_is_used_and_none_is_missing(bench: Bench) -> None:
     bench.pod_address = ADDRESS
     bench.install_monitoring_api()
@@ -71,12 +42,12 @@ def test_every_right_of_the_chart_is_used_and_none_is_missing(bench: Bench) -> N
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     bench.create("persistentvolumeclaims", {"metadata": {"name": "models"}, "spec": claim})
 
-    def page() -> str:
+    def answer(path: str) -> tuple[int, str]:
         pods = [pod["metadata"]["name"] for pod in bench.find("pods", "demo")]
         lines = [f'autellix_controller_engine_programs{{engine="{name}"}} 3\n' for name in pods]
-        return "autellix_controller_programs 3\nautellix_engine_worst_wait_ratio 0.5\n" + "".join(lines)
+        return 200, "autellix_controller_programs 3\nautellix_engine_worst_wait_ratio 0.5\n" + "".join(lines)
 
-    with serving_metrics(page), bench.operator("--figures-seconds=1") as operator:
+    with serving_pods(ADDRESS, answer), bench.operator("--figures-seconds=1") as operator:
         bench.make_cluster(
             model={"name": "m", "cache": {"claimName": "models"}},
             engine={"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "common", "key": "level"}}}]},
