@@ -82,6 +82,15 @@ async def test_it_stays_known_when_an_engine_is_added() -> None:
         assert fleet.known
 
 
+async def test_routing_is_told_which_engines_are_about_to_be_replaced() -> None:
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.views("tiny", 0.0) != (), "it is in rotation")
+        assert [view.outdated for view in fleet.views("tiny", 0.0)] == [False]
+        discovery.publish([Endpoint(engine.name, engine.url, outdated=True)])
+        assert [view.outdated for view in fleet.views("tiny", 0.0)] == [True]
+
+
 async def test_an_engine_that_drains_serves_until_its_successor_can() -> None:
     async with fake_engine("old") as old, fake_engine("new") as new, running_fleet() as (fleet, discovery, _):
 

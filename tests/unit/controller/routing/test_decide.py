@@ -93,6 +93,24 @@ def test_an_engine_that_stays_is_never_passed_over_for_one_that_goes_and_is_as_b
         assert all(view.outdated or view.used > chosen.used for view in engine_views)
 
 
+@given(st.integers(1, 12), st.integers(2, 6))
+def test_in_a_rolling_update_with_one_engine_more_every_program_moves_once(programs: int, size: int) -> None:
+    names_of_old = [f"old-{number}" for number in range(size)]
+    first = engines(**dict.fromkeys(names_of_old, 0))
+    pins = {f"p{number}": decide(Snapshot(f"p{number}", first), RULES).engine for number in range(programs)}
+    moves = dict.fromkeys(pins, 0)
+    new: list[str] = []
+    for number, goes in enumerate(names_of_old):
+        new.append(f"new-{number}")
+        left = [name for name in names_of_old[number:] if name != goes]
+        there = updating(dict.fromkeys(left, 0), dict.fromkeys(new, 0))
+        for program, pin in pins.items():
+            decision = decide(Snapshot(program, there, pin=pin), RULES)
+            moves[program] += decision.move_pin
+            pins[program] = decision.engine
+    assert set(moves.values()) == {1}
+
+
 def test_without_engines_there_is_no_decision() -> None:
     with pytest.raises(NoEngine):
         decide(Snapshot("p", ()), RULES)
