@@ -215,7 +215,7 @@ def _unreachable(said: Mapping[str, Any]) -> Verdict | None:
         return None
     away = said["controllers"] - said["connected"]
     message = (
-        f"{away} of {said['controllers']} controllers do not reach etcd: {said.get('cause') or 'no cause is told'}"
+        f"{away} of {said['controllers']} controllers cannot reach etcd: {said.get('cause') or 'no cause is told'}"
     )
     return Verdict(False, Reason.TABLE_UNREACHABLE, message)
 

@@ -166,7 +166,7 @@ class EtcdTable:
             loaded=self._sync.loaded,
             connected=self._watcher.connected and not contact.away,
             detail="; ".join(filter(None, (self._watcher.detail, contact.detail))),
-            cause="; ".join(filter(None, (self._watcher.detail, contact.cause))),
+            cause=self._watcher.detail or contact.cause,
             revision=self._watcher.revision,
             seconds_since_reply=self._watcher.seconds_since_reply,
             pending_updates=self._mirror.pending,

@@ -50,7 +50,7 @@ def test_the_process_table_is_judged_by_the_controllers_wherever_its_etcd_runs(b
         for name in ("elsewhere", "own"):
             told = bench.wait_for(name, "ProcessTableReady", "TableUnreachable")
             assert told["status"] == "False"
-            assert told["message"].endswith("do not reach etcd: etcd.example:2379: UNAUTHENTICATED")
+            assert told["message"].endswith("cannot reach etcd: etcd.example:2379: UNAUTHENTICATED")
             assert bench.condition(name, "Ready")["reason"] == "TableUnreachable"
             assert bench.condition(name, "Degraded")["status"] == "True"
         controllers.reach_etcd()

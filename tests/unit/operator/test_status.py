@@ -195,7 +195,7 @@ def test_controllers_say_whether_the_process_table_can_be_reached(
 def test_who_is_cut_off_from_the_process_table_and_why_is_in_the_message() -> None:
     found = status(table=CUT_OFF)
     (message,) = {each["message"] for each in found["conditions"] if each["reason"] == "TableUnreachable"}
-    assert message == "1 of 2 controllers do not reach etcd: a:1: UNAUTHENTICATED"
+    assert message == "1 of 2 controllers cannot reach etcd: a:1: UNAUTHENTICATED"
     event = event_of_change(CLUSTER, status(), found, NOON)
     assert event is not None
     assert (event["type"], event["reason"]) == ("Warning", "TableUnreachable")

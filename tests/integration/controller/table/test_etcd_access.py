@@ -121,7 +121,7 @@ async def test_a_password_that_changes_is_read_again(
         with caplog.at_level(logging.DEBUG):
             secure_etcd.call("/v3/auth/user/changepw", {"name": "autellix", "password": NEW_PASSWORD})
             table.apply(record(entry, calls=2), world.now_ms())
-            await until(lambda: "authentication failed" in table.health().detail, "it says that it cannot sign in")
+            await until(lambda: "authentication failed" in table.health().cause, "it says that it cannot sign in")
             access.password_file.write_text(NEW_PASSWORD)
             await until(lambda: table.health().connected, "it has signed in with the new password")
             await table.flush()
@@ -142,7 +142,7 @@ async def test_certificates_that_are_replaced_are_used(
     shutil.copy(certificates / "stranger.key", access.key_file)
     table = world.unstarted("a")
     await table.start()
-    await until(lambda: "UNAVAILABLE" in table.health().detail, "etcd refuses a stranger")
+    await until(lambda: "UNAVAILABLE" in table.health().cause, "etcd refuses a stranger")
     assert not table.health().loaded
     shutil.copy(certificates / "client.crt", access.certificate_file)
     shutil.copy(certificates / "client.key", access.key_file)
@@ -157,6 +157,7 @@ async def test_a_user_without_the_right_is_told_so(secure_etcd: Etcd, access: Et
     table = world.unstarted("a")
     await table.start()
     await until(lambda: "permission denied" in table.health().detail, "it says that it may not")
+    assert "permission denied" in table.health().cause
     assert (await opened(world, table)).owner == OWNER
     await world.end()
 
