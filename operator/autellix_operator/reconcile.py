@@ -60,6 +60,14 @@ _OPTIONAL: Final = tuple(resource.kind for resource in OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """What the condition Ready says."""
+
+    ready: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a reconcile leaves to its caller."""
 
@@ -69,10 +77,8 @@ class Result:
     """Kinds and names of the objects that the spec refers to: a change of one of them is a change for this cluster."""
     exists: bool = True
     """False: the resource is gone."""
-    ready: bool | None = None
+    readiness: Readiness | None = None
     """What the condition Ready says now; None: nothing new is known."""
-    reason: str = ""
-    """Its reason."""
 
 
 @dataclass(slots=True)
@@ -126,7 +132,7 @@ class Reconciler:
             generation, previous = resource["metadata"]["generation"], resource.get("status", {})
             status = invalid_status(str(error), generation, previous, self._now())
             await self._write_status(resource, status)
-            return Result(**_readiness(status))
+            return Result(readiness=_readiness(status))
         except Leftover:
             return Result(requeue_after=_LEFTOVER_SECONDS)
 
@@ -161,7 +167,7 @@ class Reconciler:
         return Result(
             requeue_after=min(again, default=None),
             references=frozenset((each.resource.kind, each.name) for each in wanted),
-            **_readiness(status),
+            readiness=_readiness(status),
         )
 
     async def _apply_all(
@@ -235,9 +241,9 @@ class Reconciler:
         await self._applier.apply_status(AUTELLIX_CLUSTER, manifest)
 
 
-def _readiness(status: Mapping[str, Any]) -> dict[str, Any]:
+def _readiness(status: Mapping[str, Any]) -> Readiness:
     found = condition(status, ConditionType.READY)
-    return {"ready": found["status"] == "True", "reason": found["reason"]}
+    return Readiness(found["status"] == "True", found["reason"])
 
 
 def _diagnosis(kind: str, error: ForeignObject | Refused) -> Diagnosis:

@@ -116,8 +116,8 @@ class Worker:
         if not result.exists:
             self._metrics.clusters.forget(key)
             return "gone"
-        if result.ready is not None:
-            self._metrics.clusters.set(key, ready=result.ready, reason=result.reason)
+        if result.readiness is not None:
+            self._metrics.clusters.set(key, ready=result.readiness.ready, reason=result.readiness.reason)
         resync = self._pace.next_resync(self._random())
         self._queue.add(key, min(resync, result.requeue_after or resync))
         return "ok"

@@ -17,6 +17,7 @@ Object = Mapping[str, Any]
 
 #: Time that a controller has to reach etcd, after its own start and after that of the members.
 _SETTLE: Final = timedelta(seconds=30)
+_TEMPLATE_HASH: Final = "pod-template-hash"
 #: Of the cause; the controllers' logs have the rest.
 _CAUSE_LENGTH: Final = 512
 
@@ -41,18 +42,18 @@ def table_state(answer: bytes) -> TableState:
 
 
 def witnesses(pods: Sequence[Object], now: datetime, *, external: bool) -> list[Object]:
-    """The controllers whose word counts, by name: they are ready, or have had the time to be.
+    """The controllers whose word counts, by name: of the newest pod template, ready or with the time to have been.
 
-    None while members of the cluster's own etcd are away or have just come back: then their pods say what there is to
-    say, and controllers are still about to find out that it is over.
+    What older ones say is not about what the spec wants now: they may still look for an etcd that is gone. None while
+    members of the cluster's own etcd are away or have just come back: then their pods say what there is to say, and
+    controllers are still about to find out that it is over.
     """
     members = [pod for pod in pods if _component(pod) == Component.ETCD]
     if not external and (not members or any(_ready_for(pod, now) < _SETTLE for pod in members)):
         return []
-    controllers = [
-        pod for pod in pods if _component(pod) == Component.CONTROLLER and pod.get("status", {}).get("podIP")
-    ]
+    controllers = _newest(pod for pod in pods if _component(pod) == Component.CONTROLLER)
     found = [pod for pod in controllers if is_ready(pod) or _running_for(pod, now) >= _SETTLE]
+    found = [pod for pod in found if pod["status"].get("podIP")]
     return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
 
@@ -73,6 +74,20 @@ def is_ready(pod: Object) -> bool:
 
 def _component(pod: Object) -> str:
     return str(pod["metadata"]["labels"].get(COMPONENT_LABEL, ""))
+
+
+def _newest(pods: Iterable[Object]) -> list[Object]:
+    """Those of the template of which a pod was made last."""
+    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    if not living:
+        return []
+    youngest = max(living, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+    return [pod for pod in living if _template(pod) == _template(youngest)]
+
+
+def _template(pod: Object) -> str | None:
+    found: str | None = pod["metadata"]["labels"].get(_TEMPLATE_HASH)
+    return found
 
 
 def _ready_condition(pod: Object) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from autellix_operator.kube.applier import (
     Refused,
     Resource,
 )
-from autellix_operator.reconcile import Reconciler
+from autellix_operator.reconcile import Readiness, Reconciler
 from support.memory_applier import MemoryApplier, cluster_resource
 
 Json = Any
@@ -75,7 +75,7 @@ async def test_what_ready_says_is_a_result_of_the_reconcile(spec: Json, reason: 
     api = MemoryApplier()
     api.put(AUTELLIX_CLUSTER, cluster_resource(spec))
     result = await reconciler(api).reconcile(KEY)
-    assert (result.ready, result.reason) == (False, reason)
+    assert result.readiness == Readiness(False, reason)
 
 
 async def test_what_is_as_it_was_left_is_not_applied_again_until_anybody_touches_it() -> None:

@@ -21,15 +21,20 @@ def ago(seconds: float) -> str:
     return (NOON - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod(component: str, name: str = "", *, ready: float | None = None, runs: float | None = None) -> Json:
-    """A pod that has been ready, and whose container has been running, for so many seconds."""
+def pod(
+    component: str, name: str = "", *, ready: float | None = None, runs: float | None = None, made: float = 600
+) -> Json:
+    """A pod that has been ready, and whose container has been running, for so many seconds. Those that are called old
+    and new have templates of their own."""
     status: Json = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "False"}]}
     if ready is not None:
         status["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": ago(ready)}]
     if runs is not None:
         status["containerStatuses"] = [{"name": component, "state": {"running": {"startedAt": ago(runs)}}}]
-    labels = {"app.kubernetes.io/component": component}
-    return {"metadata": {"name": name or component, "labels": labels}, "status": status}
+    template = name if name in ("old", "new") else "same"
+    labels = {"app.kubernetes.io/component": component, "pod-template-hash": template}
+    metadata = {"name": name or component, "labels": labels, "creationTimestamp": ago(made)}
+    return {"metadata": metadata, "status": status}
 
 
 def going(found: Json) -> Json:
@@ -38,6 +43,7 @@ def going(found: Json) -> Json:
 
 MEMBER = pod("etcd", ready=60)
 CONTROLLER = pod("controller", "c-1", ready=1)
+OLD = pod("controller", "old", ready=500)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,14 @@ CONTROLLER = pod("controller", "c-1", ready=1)
         pytest.param([CONTROLLER, going(MEMBER)], False, [], id="a member ends"),
         pytest.param([CONTROLLER], False, [], id="there is no member"),
         pytest.param([CONTROLLER], True, ["c-1"], id="etcd is elsewhere"),
+        pytest.param([OLD, pod("controller", "new", ready=1, made=1)], True, ["new"], id="of the newest template"),
+        pytest.param([OLD, pod("controller", "new", made=1)], True, [], id="the new one is about to say something"),
+        pytest.param(
+            [OLD, pod("controller", "new", runs=30, made=31)], True, ["new"], id="the new one never gets ready"
+        ),
+        pytest.param(
+            [OLD, going(pod("controller", "new", ready=1, made=1))], True, ["old"], id="the new one was taken back"
+        ),
     ],
 )
 def test_the_word_of_a_controller_counts_once_it_could_have_reached_etcd(

@@ -8,7 +8,7 @@ import pytest
 from autellix_operator.api.names import Key
 from autellix_operator.kube.applier import ApiError, Conflict
 from autellix_operator.metrics import Metrics
-from autellix_operator.reconcile import Result
+from autellix_operator.reconcile import Readiness, Result
 from autellix_operator.workers import Pace, ReferenceIndex, Worker
 from autellix_operator.workqueue import WorkQueue
 
@@ -182,7 +182,11 @@ async def test_a_cluster_is_woken_by_the_objects_it_refers_to_until_it_is_gone()
 
 
 async def test_a_cluster_that_is_not_ready_is_told_with_its_reason_until_it_is_gone_or_another_operators() -> None:
-    results = [Result(ready=False, reason="CrashLoop"), Result(), Result(ready=True, reason="Available")]
+    results = [
+        Result(readiness=Readiness(False, "CrashLoop")),
+        Result(),
+        Result(readiness=Readiness(True, "Available")),
+    ]
 
     async def reconcile(key: Key) -> Result:
         return results.pop(0) if results else Result(exists=False)
@@ -211,7 +215,7 @@ async def test_a_cluster_that_is_not_ready_is_told_with_its_reason_until_it_is_g
         await work("standby", 1)
         assert told() == []
         harness.leading = True
-        results.append(Result(ready=True, reason="Available"))
+        results.append(Result(readiness=Readiness(True, "Available")))
         await work("ok", 4)
         await work("gone", 1)
         assert told() == []
