@@ -2,10 +2,13 @@
 
 from typing import Any, Final
 
+from autellix_operator.api.conditions import Reason
 from autellix_operator.api.names import ENGINE_KEY, Cluster, Component
 from autellix_operator.api.spec import Spec
 
 _API: Final = "monitoring.coreos.com/v1"
+#: Reasons of a cluster that is not ready and needs no help.
+_PASSING: Final = "|".join((Reason.STARTING, Reason.UPDATING, Reason.SCALED_TO_ZERO))
 
 
 def monitoring_objects(cluster: Cluster, spec: Spec) -> list[dict[str, Any]]:
@@ -51,7 +54,16 @@ def _alerts(cluster: Cluster, spec: Spec) -> dict[str, Any]:
     ours = f'{{namespace="{cluster.namespace}",service="{cluster.service}"}}'
     who = f"{cluster.namespace}/{cluster.name}"
     lost = ours.replace("}", ',result="lost"}')
+    # What the operator says; silent where the operator is not scraped.
+    told = f'{{cluster_namespace="{cluster.namespace}",cluster="{cluster.name}",reason!~"{_PASSING}"}}'
     rules = [
+        _alert(
+            "AutellixClusterNotReady",
+            f"max(autellix_operator_cluster_ready{told}) < 1",
+            "5m",
+            "critical",
+            f"Cluster {who} is not ready, and will not be without help.",
+        ),
         _alert(
             "AutellixClusterNoEngine",
             f"max(sum by (pod) (autellix_controller_engine_available{ours})) < 1",

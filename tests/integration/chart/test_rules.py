@@ -164,6 +164,7 @@ def lost(pod: str, values: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("name", "series", "since", "last"),
     [
+        ("AutellixClusterNotReady", ready("CrashLoop", "0x39 stale"), 300, 1170),
         ("AutellixClusterNoEngine", available(f"0{ALWAYS}", f"0{ALWAYS}", pod=SERVICE), 300, 3600),
         ("AutellixClusterCallsHeld", of("autellix_controller_held_calls", "0x9 3x29 0x99", SERVICE), 600, 1170),
         (
@@ -181,7 +182,7 @@ def test_an_alert_of_one_cluster_fires_for_it_alone(
     file = of_one_cluster(tmp_path)
     (alert,) = evaluate([file], series, MINUTES).alerts
     assert (alert.name, alert.since, alert.last) == (name, since, last)
-    others = {key.replace('service="demo"', 'service="other"'): values for key, values in series.items()}
+    others = {re.sub(r'\b(service|cluster)="demo"', r'\1="other"', key): values for key, values in series.items()}
     assert evaluate([file], others, MINUTES).alerts == []
 
 

@@ -34,11 +34,18 @@ def rules() -> Any:
     return yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
 
 
+def of_one_cluster() -> Any:
+    """The groups that the operator makes for a cluster."""
+    spec = parse_spec(cluster_resource({"monitoring": {"alerts": "Enabled"}}))
+    (made,) = monitoring_objects(Cluster("space", "demo", "uid"), spec)
+    return made["spec"]["groups"]
+
+
 def expressions() -> Iterator[str]:
     for panel in dashboard()["panels"]:
         yield from (target["expr"] for target in panel.get("targets", ()))
     yield from (variable["query"]["query"] for variable in dashboard()["templating"]["list"][1:])
-    yield from (rule["expr"] for group in rules()["groups"] for rule in group["rules"])
+    yield from (rule["expr"] for group in [*rules()["groups"], *of_one_cluster()] for rule in group["rules"])
 
 
 async def exported() -> set[str]:
@@ -90,9 +97,7 @@ def test_alerts_say_what_is_wrong_and_what_it_means() -> None:
 
 
 def test_the_alerts_of_one_cluster_have_names_of_their_own_and_are_explained_too() -> None:
-    spec = parse_spec(cluster_resource({"monitoring": {"alerts": "Enabled"}}))
-    (made,) = monitoring_objects(Cluster("space", "demo", "uid"), spec)
-    names = {rule["alert"] for group in made["spec"]["groups"] for rule in group["rules"]}
+    names = {rule["alert"] for group in of_one_cluster() for rule in group["rules"]}
     assert names
     assert names.isdisjoint(rule.get("alert") for group in rules()["groups"] for rule in group["rules"])
     operations = (CHART.parents[1] / "docs" / "operations.md").read_text()

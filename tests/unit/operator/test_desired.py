@@ -487,11 +487,12 @@ def test_every_metric_of_an_alert_is_one_that_controllers_export() -> None:
     exported = inspect.getsource(autellix_controller.metrics)
     (rule,) = [each for key, each in objects(monitoring={"alerts": "Enabled"}).items() if key[0] == "PrometheusRule"]
     alerts = rule["spec"]["groups"][0]["rules"]
-    assert len(alerts) == 4
+    assert len(alerts) == 5
     for alert in alerts:
         for name in re.findall(r"autellix_controller_([a-z_]+)\{", alert["expr"]):
             assert re.search(rf'"{name.removesuffix("_total")}"|\}}{name.removesuffix("_total")}"', exported), name
-        assert 'namespace="space",service="demo"' in alert["expr"]
+        ours = ('namespace="space",service="demo"', 'cluster_namespace="space",cluster="demo"')
+        assert any(each in alert["expr"] for each in ours)
 
 
 def test_volumes_of_etcd_go_or_stay_as_the_spec_says() -> None:
