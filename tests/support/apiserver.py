@@ -8,7 +8,6 @@ import base64
 import json
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -24,6 +23,8 @@ from typing import Any
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+from support.etcd import free_ports
 
 _START_SECONDS = 120
 # What the tests need of the controller manager; the others would only take time.
@@ -132,7 +133,7 @@ def api_server(kube: Path, *, controllers: bool = True, emulated: str | None = N
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiserver-")))
         token = secrets.token_hex(16)
-        client_port, peer_port, api_port, manager_port = _free_ports(4)
+        client_port, peer_port, api_port, manager_port = free_ports(4)
         (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
         _key_pair(folder / "sa.key", folder / "sa.pub")
         (folder / "audit-policy.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY))
@@ -202,14 +203,6 @@ def api_server(kube: Path, *, controllers: bool = True, emulated: str | None = N
                 )
             )
         yield admin
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _key_pair(private: Path, public: Path) -> None:
