@@ -25,9 +25,6 @@ log = logging.getLogger(__name__)
 _KEEP_ALIVE_SECONDS = 75
 #: What may pass between the end of the drain and that of the last connection.
 _CLOSE_SECONDS = 5
-#: Objects more than before after which the collector looks at the young ones; its default is 700, as many as the calls
-#: of a moment make.
-_COLLECT_AFTER = 10_000
 #: How often a replica that shares its port looks whether it is ready.
 _LOOK_SECONDS = 0.05
 
@@ -92,7 +89,7 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
         if settings.share_port and not await _ready(controller, stop):
             sock.close()
             return
-        _calm_collector()
+        _keep_what_was_loaded()
         server = http_server(controller, settings)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         host, port = sock.getsockname()[:2]
@@ -115,15 +112,14 @@ async def serve(settings: Settings, sock: socket.socket, *, keys: KeysFile | Non
     log.info("stopped")
 
 
-def _calm_collector() -> None:
-    """Sees to it that the garbage collector costs calls little and stops none of them for long.
+def _keep_what_was_loaded() -> None:
+    """Sees to it that the garbage collector stops no call for long: what was loaded until now stays for good, and to
+    look at all of it again would take a few hundredths of a second each time.
 
-    Calls leave no cycles behind, so it may look for them seldom. What was loaded until now stays for good: to look at
-    all of it again would take a few hundredths of a second each time.
+    How often it looks stays as it is: connections leave cycles, so with fewer looks the memory grew under churn.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER)
 
 
 async def _ready(controller: Controller, stop: asyncio.Event) -> bool:
