@@ -77,6 +77,19 @@ def store(lab: Lab) -> Lab:
     return lab
 
 
+@pytest.fixture(scope="module")
+def guest(store: Lab) -> str:
+    """The path of a program of the node in the pod ``guest``, which runs it from there."""
+    program = binary("kube")
+    volumes = [{"name": "data", "emptyDir": {}}, node_volume()]
+    pod = etcd_pod("guest", volumes, command=[str(program), "etcd"], mounts=node_mounts([program.parent]))
+    store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(as_list(node_root(NAMESPACE))))
+    store.kubectl("wait", "-n", NAMESPACE, "pvc/node-root", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
+    store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
+    store.kubectl("wait", "-n", NAMESPACE, "pod/guest", "--for=condition=Ready", "--timeout=90s")
+    return str(program)
+
+
 def test_a_pod_of_an_ordinary_user_writes_to_its_claim_and_answers_behind_its_service(store: Lab) -> None:
     address = store.kubectl("get", "-n", NAMESPACE, "service/store", "-o", "jsonpath={.spec.clusterIP}")
     wait_until(lambda: "true" in python(store, get(f"http://{address}/health")), "the Service's address", seconds=30)
@@ -104,20 +117,43 @@ def test_a_process_can_move_into_the_labs_network_by_itself(store: Lab) -> None:
     assert result.stdout.strip() == "172.30.0.2", result.stderr
 
 
-def test_a_restricted_pod_runs_a_program_of_the_node_read_only(store: Lab) -> None:
-    program = binary("kube")
-    volumes = [{"name": "data", "emptyDir": {}}, node_volume()]
-    pod = etcd_pod("guest", volumes, command=[str(program), "etcd"], mounts=node_mounts([program.parent]))
-    store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(as_list(node_root(NAMESPACE))))
-    store.kubectl("wait", "-n", NAMESPACE, "pvc/node-root", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
-    store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(pod))
-    store.kubectl("wait", "-n", NAMESPACE, "pod/guest", "--for=condition=Ready", "--timeout=90s")
-    mounts = store.kubectl("exec", "-n", NAMESPACE, "guest", "--", str(program), "kubectl", "version", "--client")
+def test_a_restricted_pod_runs_a_program_of_the_node_read_only(store: Lab, guest: str) -> None:
+    mounts = store.kubectl("exec", "-n", NAMESPACE, "guest", "--", guest, "kubectl", "version", "--client")
     assert "v1.35" in mounts
     bad = {"name": "root", "hostPath": {"path": "/"}}
     refused = etcd_pod("refused", [{"name": "data", "emptyDir": {}}, bad])
     with pytest.raises(OnenodeError, match="violates PodSecurity"):
         store.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(refused))
+
+
+def test_a_network_policy_keeps_pods_out_and_lets_the_node_in(store: Lab, guest: str) -> None:
+    address = store.kubectl("get", "-n", NAMESPACE, "pod/store", "-o", "jsonpath={.status.podIP}")
+    # A client for any server: kubectl shows what is at a path.
+    ask = [guest, "kubectl", "get", "--raw", "/health", f"--server=http://{address}:2379", "--request-timeout=3s"]
+
+    def reached() -> bool:
+        return store.run(["kubectl", "exec", "-n", NAMESPACE, "guest", "--", *ask]).returncode == 0
+
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "closed", "namespace": NAMESPACE},
+        "spec": {"podSelector": {"matchLabels": {"app": "store"}}, "policyTypes": ["Ingress"]},
+    }
+    assert reached()
+    store.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
+    try:
+        wait_until(lambda: not reached(), "the policy to be enforced", seconds=30)
+        assert "true" in python(store, get(f"http://{address}:2379/health"))
+        store.kubectl("wait", "-n", NAMESPACE, "pod/store", "--for=condition=Ready", "--timeout=5s")
+
+        store.signal("policies", signal.SIGKILL)
+        store.kubectl("delete", "-n", NAMESPACE, "networkpolicy/closed")
+        assert not reached(), "nobody judges packets, so none pass"
+        store.start("policies")
+        wait_until(reached, "packets judged again", seconds=30)
+    finally:
+        store.kubectl("delete", "-n", NAMESPACE, "networkpolicy/closed", "--ignore-not-found")
 
 
 def test_the_api_server_and_the_kubelet_come_back_and_pods_go_on(store: Lab) -> None:

@@ -19,6 +19,7 @@ from onenode.configuration import DNS_READY_PORT, KERNEL_SETTINGS
 from onenode.errors import OnenodeError
 from onenode.layout import API_PORT, BORROWED_FOLDERS, NODE_ADDRESS, NODE_NAME, NODE_NETWORK, SERVICE_NETWORK, Layout
 from onenode.manifests import cluster_objects
+from onenode.policies import QUEUES, queue_is_read, queue_rules
 from onenode.progress import say
 from onenode.waiting import wait_until
 
@@ -50,7 +51,7 @@ def up(layout: Layout, images: Sequence[Path]) -> None:
         say(f"{time.monotonic() - started:5.1f} s  {what}")
 
     set_up_mounts(layout)
-    set_up_network()
+    set_up_network(layout)
     for part in ("containerd", "etcd", "kube-apiserver"):
         start_part(layout, part)
     api = ApiServer(layout)
@@ -69,13 +70,14 @@ def up(layout: Layout, images: Sequence[Path]) -> None:
         "-",
         stdin=json.dumps(cluster_objects()),
     )
-    for part in ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns"):
+    for part in ("kube-controller-manager", "kube-scheduler", "policies", "kubelet", "kube-proxy", "coredns"):
         start_part(layout, part)
     _await(layout, "kubelet", lambda: _is_ready(api.get(f"/api/v1/nodes/{NODE_NAME}")), seconds=120)
     tell("node ready")
     account = "/api/v1/namespaces/default/serviceaccounts/default"  # without it pods are refused
     _await(layout, "kube-controller-manager", lambda: api.get(account) is not None)
     _await(layout, "coredns", _dns_is_ready)
+    _await(layout, "policies", lambda: queue_is_read(Path(QUEUES).read_text()))
     tell("names resolve, pods can be created")
 
 
@@ -98,7 +100,7 @@ def set_up_mounts(layout: Layout) -> None:
         _bind(layout, file, Path("/proc/sys") / setting)
 
 
-def set_up_network() -> None:
+def set_up_network(layout: Layout) -> None:
     """An address, and no way out: what wants to leave fails at once with "No route to host"."""
     for command in (
         "link set lo up",
@@ -108,9 +110,9 @@ def set_up_network() -> None:
         f"route add {SERVICE_NETWORK} dev eth0",  # a route is looked up before the Service's address is translated
         "route add unreachable default",
     ):
-        result = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
-        if result.returncode:
-            raise OnenodeError(f"ip {command}: {result.stderr.strip()}")
+        _run(layout, "ip", *command.split())
+    for rule in queue_rules():
+        _run(layout, "iptables", *rule)
 
 
 def start_part(layout: Layout, part: str) -> None:

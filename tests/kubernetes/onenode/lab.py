@@ -163,7 +163,7 @@ class Lab:
         self.layout.ownership_mark.touch()
         for name in parts.KUBE_PROGRAMS:
             (self.layout.programs / name).symlink_to(programs.kube)
-        for program in (programs.coredns, programs.helm):
+        for program in (programs.coredns, programs.helm, programs.policies):
             (self.layout.programs / program.name).symlink_to(program)
         for file, text in configuration.files(self.layout).items():
             file.write_text(text)

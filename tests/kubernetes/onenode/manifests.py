@@ -1,6 +1,6 @@
 """Kubernetes objects that every lab starts with, and those that lend the node's files to pods."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,17 @@ _NODE_ROOT_CLASS = "node-root"
 
 
 def cluster_objects() -> dict[str, Any]:
-    """Name service and default storage, as one List."""
-    return as_list([*_dns(), _default_storage_class()])
+    """Name service, default storage and the rights of the lab's own users, as one List."""
+    watched_by_dns = {"": ["services", "namespaces", "endpoints", "pods"], "discovery.k8s.io": ["endpointslices"]}
+    watched_for_policies = {"": ["namespaces", "pods"], "networking.k8s.io": ["networkpolicies"]}
+    return as_list(
+        [
+            *_dns(),
+            *_may_watch("dns", "system:coredns", watched_by_dns),
+            *_may_watch("policies", "system:kube-network-policies", watched_for_policies),
+            _default_storage_class(),
+        ]
+    )
 
 
 def as_list(objects: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -69,20 +78,8 @@ def node_mounts(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
 def _dns() -> list[dict[str, Any]]:
     """CoreDNS is a process of the node: a Service without selector leads to it."""
-    name = "autellix-lab:dns"
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
-    watched = {"": ["services", "namespaces", "endpoints", "pods"], "discovery.k8s.io": ["endpointslices"]}
-    rules = [{"apiGroups": [group], "resources": kinds, "verbs": ["list", "watch"]} for group, kinds in watched.items()]
-    rbac = "rbac.authorization.k8s.io"
     return [
-        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": "system:coredns"}],
-        },
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -100,6 +97,22 @@ def _dns() -> list[dict[str, Any]]:
             "addressType": "IPv4",
             "ports": ports,
             "endpoints": [{"addresses": [NODE_ADDRESS]}],
+        },
+    ]
+
+
+def _may_watch(name: str, user: str, kinds: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    """Lets a user list and watch kinds of objects, given by API group, in the whole cluster."""
+    rbac, role = "rbac.authorization.k8s.io", f"autellix-lab:{name}"
+    rules = [{"apiGroups": [group], "resources": kind, "verbs": ["list", "watch"]} for group, kind in kinds.items()]
+    return [
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
         },
     ]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onenode.layout import NODE_ADDRESS, NODE_NAME, POD_NETWORK, SERVICE_NETWORK, Layout
+from onenode.policies import QUEUE
 
 ETCD_ENDPOINT = "http://127.0.0.1:2379"
 KUBE_PROGRAMS = (
@@ -41,6 +42,12 @@ def commands(layout: Layout) -> dict[str, list[str]]:
             f"--hostname-override={NODE_NAME}",
         ],
         "kube-proxy": ["kube-proxy", f"--config={etc}/kube-proxy.json"],
+        "policies": [
+            "policies",
+            f"--kubeconfig={layout.kubeconfig('policies')}",
+            f"--hostname-override={NODE_NAME}",
+            f"--nfqueue-id={QUEUE}",
+        ],
         "coredns": ["coredns", "-conf", f"{etc}/Corefile"],
     }
 

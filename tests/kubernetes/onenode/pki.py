@@ -60,6 +60,7 @@ CERTIFICATES = (
     Certificate("kubelet", common_name=f"system:node:{NODE_NAME}", organization="system:nodes", kubeconfig=True),
     Certificate("kube-proxy", common_name="system:kube-proxy", kubeconfig=True),
     Certificate("coredns", common_name="system:coredns", kubeconfig=True),
+    Certificate("policies", common_name="system:kube-network-policies", kubeconfig=True),
 )
 
 

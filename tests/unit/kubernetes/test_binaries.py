@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,20 @@ def test_a_required_version_is_read_from_go_mod() -> None:
 def test_a_module_that_is_not_required_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"does not require k8s\.io/api"):
         binaries.required_version(GO_MOD, "k8s.io/api")
+
+
+def test_what_two_programs_are_both_made_of_is_of_one_version_so_that_it_is_compiled_once() -> None:
+    def versions(module: str) -> dict[str, str]:
+        """Those of required modules, and what replaces them."""
+        text = (Path(binaries.__file__).parents[1] / module / "go.mod").read_text()
+        used = re.sub(r"exclude \(.*?\n\)", "", text, flags=re.DOTALL)
+        return dict(re.findall(r"^\t(\S+(?: =>)?) (.*?)(?: // indirect)?$", used, re.MULTILINE))
+
+    kube, policies = versions("kube"), versions("policies")
+    shared = kube.keys() & policies.keys()
+    assert {"golang.org/x/net", "k8s.io/client-go =>"} <= shared
+    assert {name: policies[name] for name in shared} == {name: kube[name] for name in shared}
+    assert {f"{name} =>" for name in policies} & kube.keys() <= policies.keys(), "replaced there, so replaced here"
 
 
 def test_programs_are_told_their_versions() -> None:
