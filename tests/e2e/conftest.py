@@ -18,6 +18,7 @@ from onenode.target import LabTarget, Target, chosen_context
 from support.changes import Changes
 from support.installation import Installation
 from support.labs import named_lab
+from support.reach import NETWORK_POLICY
 from support.resources import SERVED_MODEL, autellix_cluster
 from support.steady_traffic import Habits, SteadyTraffic
 
@@ -70,9 +71,14 @@ def installation(target: Target) -> Iterator[Installation]:
 
 @pytest.fixture(scope="session")
 def serving(installation: Installation) -> Installation:
-    """The installation with cluster ``agents/main``: two engines, two controllers, all Ready once."""
+    """The installation with cluster ``agents/main``: two engines, two controllers, all Ready once.
+
+    Policies of the network keep everybody out but whom it needs, so every test shows that they let through what talks.
+    """
     installation.namespace(NAMESPACE)
-    installation.apply(autellix_cluster(CLUSTER, NAMESPACE, engines=ENGINES, controllers=2))
+    installation.apply(
+        autellix_cluster(CLUSTER, NAMESPACE, engines=ENGINES, controllers=2, network_policy=NETWORK_POLICY)
+    )
     with Heartbeat("two engines load"):
         installation.wait_ready(CLUSTER, NAMESPACE)
     return installation

@@ -20,9 +20,10 @@ pytestmark = pytest.mark.heavy
 NAMESPACE = "life"
 ENGINES_OF_ORDER = "autellix.dev/cluster=order,app.kubernetes.io/component=engine"
 HOLD_SECONDS = 240
+POLICIES_ENFORCED = {"mode": "Enabled"}
 OWNED_KINDS = (
     "deployments,statefulsets,replicasets,pods,services,endpointslices,secrets,serviceaccounts,"
-    "roles,rolebindings,configmaps,persistentvolumeclaims,poddisruptionbudgets"
+    "roles,rolebindings,configmaps,persistentvolumeclaims,poddisruptionbudgets,networkpolicies"
 )
 
 
@@ -34,7 +35,13 @@ def owned(installation: Installation, cluster: str) -> list[str]:
 
 def order_cluster(policy: str) -> dict[str, Any]:
     """A cluster with one engine that holds calls while there is none."""
-    return autellix_cluster("order", NAMESPACE, policy=policy, deadlines={"holdSeconds": HOLD_SECONDS})
+    return autellix_cluster(
+        "order",
+        NAMESPACE,
+        policy=policy,
+        network_policy=POLICIES_ENFORCED,
+        deadlines={"holdSeconds": HOLD_SECONDS},
+    )
 
 
 async def first_token_behind_long_calls(client: AsyncOpenAI, label: str, engine: Callable[[], str]) -> float:
@@ -155,7 +162,9 @@ def test_the_chart_installs_upgrades_rolls_back_and_uninstalls_without_a_trace(s
     notes = installation.install()
     assert "kubectl" in notes, "the notes give the next command"
     installation.namespace(NAMESPACE)
-    installation.apply(autellix_cluster("idle", NAMESPACE, engines=0))
+    idle = autellix_cluster("idle", NAMESPACE, engines=0, network_policy=POLICIES_ENFORCED)
+    idle["spec"]["processTable"] = {"etcd": {"managed": {"replicas": 3}}}  # members reach one another
+    installation.apply(idle)
     installation.wait_until(
         lambda: installation.condition("idle", NAMESPACE, "ProcessTableReady")["status"] == "True",
         "the process table of a cluster without engines",

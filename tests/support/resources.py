@@ -6,6 +6,7 @@ resource's own pod template: the same way in which a user would change the pods.
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def autellix_cluster(
     controllers: int = 1,
     slots: int = 2,
     model: Path | None = None,
+    network_policy: Mapping[str, Any] | None = None,
     **controller: Any,
 ) -> dict[str, Any]:
     """A cluster that serves the tiny model on CPUs; ``slots`` is how many calls an engine runs at the same time.
 
-    ``controller`` holds more fields of ``spec.controller``.
+    ``network_policy`` is ``spec.networkPolicy``; ``controller`` holds more fields of ``spec.controller``.
     """
     sample = os.environ.get(SAMPLE_VARIABLE)
     served = _of_sample(Path(sample)) if sample else _of_node(model or tiny_model())
@@ -58,6 +60,7 @@ def autellix_cluster(
             "engine": {**served["engine"], "replicas": engines, "maxSequences": slots, "maxModelLength": 4096},
             "scheduling": {"policy": policy, **_TINY_SCHEDULING},
             "controller": {"replicas": controllers, **controller},
+            "networkPolicy": network_policy or {},
         },
     }
 
