@@ -7,9 +7,10 @@ successor. Pods and ReplicaSets are matched as Kubernetes' own controllers do it
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from autellix_operator.pods import TEMPLATE_HASH
+
 Object = Mapping[str, Any]
 
-_TEMPLATE_HASH = "pod-template-hash"
 _REVISION = "controller-revision-hash"
 
 
@@ -28,14 +29,14 @@ def newest_pods(workload: Object, pods: Iterable[Object], replica_sets: Iterable
     newest = _newest(workload, replica_sets)
     if newest is None:
         return []
-    found = _labelled(living, _TEMPLATE_HASH, newest["metadata"]["labels"][_TEMPLATE_HASH])
+    found = _labelled(living, TEMPLATE_HASH, newest["metadata"]["labels"][TEMPLATE_HASH])
     return found if found or newest["spec"]["replicas"] else living
 
 
 def newest_revision(deployment: Object, replica_sets: Iterable[Object]) -> str | None:
     """Kubernetes' hash of the newest template, part of the names of its pods; None as long as there is none."""
     newest = _newest(deployment, replica_sets)
-    return None if newest is None else str(newest["metadata"]["labels"][_TEMPLATE_HASH])
+    return None if newest is None else str(newest["metadata"]["labels"][TEMPLATE_HASH])
 
 
 def _newest(deployment: Object, replica_sets: Iterable[Object]) -> Object | None:
@@ -51,7 +52,7 @@ def _is_newest(deployment: Object, replica_set: Object) -> bool:
     if all(owner["uid"] != deployment["metadata"]["uid"] for owner in owners):
         return False
     template = replica_set["spec"]["template"]
-    labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
+    labels = {name: value for name, value in template["metadata"]["labels"].items() if name != TEMPLATE_HASH}
     metadata = {**template["metadata"], "labels": labels}
     expected: Object = deployment["spec"]["template"]
     return {**template, "metadata": metadata} == expected

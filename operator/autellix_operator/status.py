@@ -11,6 +11,7 @@ from autellix_operator.api.spec import Spec
 from autellix_operator.desired.controller import endpoint
 from autellix_operator.diagnosis import Diagnosis, Object, diagnose, refused_pods
 from autellix_operator.newest import newest_pods
+from autellix_operator.pods import is_ready
 
 _PARTS = {
     Component.ETCD: ConditionType.PROCESS_TABLE_READY,
@@ -160,9 +161,8 @@ def engine_states(pods: Sequence[Object]) -> dict[str, int]:
             continue
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             continue
-        conditions = pod.get("status", {}).get("conditions", ())
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        states["draining" if "deletionTimestamp" in pod["metadata"] else "serving" if ready else "starting"] += 1
+        draining = "deletionTimestamp" in pod["metadata"]
+        states["draining" if draining else "serving" if is_ready(pod) else "starting"] += 1
     return states
 
 

@@ -16,9 +16,10 @@ from autellix_operator.api.spec import GROUP, KIND, VERSION
 from autellix_operator.desired import controller, engine
 from autellix_operator.figures.parse import ControllerFigures, Unreadable, controller_figures, worst_wait_percent
 from autellix_operator.figures.scrape import Scraper
-from autellix_operator.figures.table import TableState, is_ready, summary, table_state, witnesses
+from autellix_operator.figures.table import TableState, summary, table_state, witnesses
 from autellix_operator.keys.engine import used_first
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, Applier, NotFound, Object
+from autellix_operator.pods import is_ready
 
 FIGURES_MANAGER: Final = "autellix-operator-figures"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"

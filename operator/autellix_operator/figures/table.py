@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 
 from autellix_operator.api.names import COMPONENT_LABEL, Component
 from autellix_operator.figures.parse import Unreadable
+from autellix_operator.pods import TEMPLATE_HASH, is_ready, ready_condition
 
 Object = Mapping[str, Any]
 
 #: Time that a controller has to reach etcd, after its own start and after that of the members.
 _SETTLE: Final = timedelta(seconds=30)
-_TEMPLATE_HASH: Final = "pod-template-hash"
 #: Of the cause; the controllers' logs have the rest.
 _CAUSE_LENGTH: Final = 512
 
@@ -67,11 +67,6 @@ def summary(states: Iterable[TableState]) -> dict[str, Any]:
     return counts | {"cause": " ".join(away[0].cause.split())[:_CAUSE_LENGTH]} if away else counts
 
 
-def is_ready(pod: Object) -> bool:
-    """Whether a pod serves and is not about to go."""
-    return "deletionTimestamp" not in pod["metadata"] and _ready_condition(pod).get("status") == "True"
-
-
 def _component(pod: Object) -> str:
     return str(pod["metadata"]["labels"].get(COMPONENT_LABEL, ""))
 
@@ -86,17 +81,12 @@ def _newest(pods: Iterable[Object]) -> list[Object]:
 
 
 def _template(pod: Object) -> str | None:
-    found: str | None = pod["metadata"]["labels"].get(_TEMPLATE_HASH)
+    found: str | None = pod["metadata"]["labels"].get(TEMPLATE_HASH)
     return found
 
 
-def _ready_condition(pod: Object) -> Mapping[str, Any]:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return next((each for each in conditions if each["type"] == "Ready"), {})
-
-
 def _ready_for(pod: Object, now: datetime) -> timedelta:
-    since = _ready_condition(pod).get("lastTransitionTime")
+    since = ready_condition(pod).get("lastTransitionTime")
     return now - datetime.fromisoformat(since) if is_ready(pod) and since else timedelta()
 
 
