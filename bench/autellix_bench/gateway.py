@@ -24,6 +24,7 @@ from typing import Any
 from autellix_bench.candidates import (
     TRAFFIC_CORE,
     Candidate,
+    Interpreter,
     autellix,
     interpreter,
     nginx,
@@ -32,7 +33,8 @@ from autellix_bench.candidates import (
     wait_until_it_serves,
 )
 from autellix_bench.goals import Goal, report_path, write
-from support.etcd import free_ports, running_etcd
+from support.etcd import running_etcd
+from support.ports import free_ports
 
 REFERENCE = "vllm-router"
 UNIT = f" of {REFERENCE}'s"
@@ -217,37 +219,65 @@ def figures(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> int:
-    """Measures, prints and writes the figures. The exit status is 1 if a goal is missed."""
-    parser = argparse.ArgumentParser(description="Measures the gateway beside vllm-router and nginx.")
-    parser.add_argument("--router", type=Path, required=True, help="the program vllm-router")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of a slot")
-    parser.add_argument("--full", action="store_true", help="every kind of traffic with 1, 32 and 128 connections")
-    parser.add_argument("--only", default="", help="only the kinds of traffic whose name begins so (no goals then)")
-    parser.add_argument("--output", type=Path, default=report_path("gateway"))
-    options = parser.parse_args()
-    wanted = [load for load in loads(options.full) if load.name.startswith(options.only)]
+@dataclass(frozen=True)
+class Stage:
+    """What gateways are compared on."""
+
+    folder: Path
+    traffic: Traffic
+    table: str
+    """URL of an etcd."""
+    engines: list[int]
+    """Ports of two."""
+    python: Interpreter
+    """What our controller runs on."""
+
+
+@contextmanager
+def stage(cores: str) -> Iterator[Stage]:
+    """Traffic, etcd and engines on these cores."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        traffic = build_traffic(folder)
-        table = stack.enter_context(etcd_on(folder, TRAFFIC_CORE))
+        traffic = build_traffic(folder, cores)
+        table = stack.enter_context(etcd_on(folder, cores))
         engines = stack.enter_context(traffic.engines(folder, 2))
         python = interpreter()
         sys.stdout.write(f"our controller runs on {python.describe()}\n")
+        yield Stage(folder, traffic, table, engines, python)
+
+
+def arguments(description: str, name: str) -> argparse.ArgumentParser:
+    """What every benchmark of the gateway can be told; ``name`` is that of its report."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--router", type=Path, required=True, help="the program vllm-router")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of a slot")
+    parser.add_argument("--output", type=Path, default=report_path(name))
+    return parser
+
+
+def main() -> int:
+    """Measures, prints and writes the figures. The exit status is 1 if a goal is missed."""
+    parser = arguments("Measures the gateway beside vllm-router and nginx.", "gateway")
+    parser.add_argument("--full", action="store_true", help="every kind of traffic with 1, 32 and 128 connections")
+    parser.add_argument("--only", default="", help="only the kinds of traffic whose name begins so (no goals then)")
+    options = parser.parse_args()
+    wanted = [load for load in loads(options.full) if load.name.startswith(options.only)]
+    with ExitStack() as stack:
+        on = stack.enter_context(stage(TRAFFIC_CORE))
         first, _, second, third = free_ports(4)
         candidates = [
-            Candidate("direct", engines[0]),
-            stack.enter_context(nginx(folder, second, engines)),
-            stack.enter_context(vllm_router(folder, first, engines, options.router)),
-            stack.enter_context(autellix(folder, third, engines, table, python)),
+            Candidate("direct", on.engines[0]),
+            stack.enter_context(nginx(on.folder, second, on.engines)),
+            stack.enter_context(vllm_router(on.folder, first, on.engines, options.router)),
+            stack.enter_context(autellix(on.folder, third, on.engines, on.table, on.python)),
         ]
-        results = measure(traffic, candidates, wanted, options.rounds, options.seconds)
+        results = measure(on.traffic, candidates, wanted, options.rounds, options.seconds)
     sys.stdout.write(shown(results) + "\n")
     if options.only:
         return 0
     found = goals(results)
-    write(options.output, found, {"python": vars(python), "slots": figures(results)})
+    write(options.output, found, {"python": vars(on.python), "slots": figures(results)})
     return 0 if all(goal.met for goal in found) else 1
 
 

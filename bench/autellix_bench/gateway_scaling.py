@@ -7,26 +7,23 @@ core, and two share what the traffic leaves them: the figures are a floor for ma
 one process that uses all cores it is given. Otherwise as in ``gateway``.
 """
 
-import argparse
 import statistics
 import sys
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
-from autellix_bench.candidates import BOTH_CORES, Candidate, autellix_processes, interpreter, vllm_router
+from autellix_bench.candidates import BOTH_CORES, Candidate, autellix_processes, vllm_router
 from autellix_bench.gateway import (
     STREAM_EVENTS,
     Load,
     Results,
-    build_traffic,
-    etcd_on,
+    arguments,
     figures,
     measure,
     shown,
+    stage,
 )
-from autellix_bench.goals import report_path, write
-from support.etcd import free_ports
+from autellix_bench.goals import write
+from support.ports import free_ports
 
 LOADS = (
     Load("2 KB, 128 connections", 128, 2048),
@@ -42,33 +39,24 @@ def gain(results: Results, load: str, one: str, other: str) -> float:
 
 def main() -> int:
     """Measures, prints and writes the figures."""
-    parser = argparse.ArgumentParser(description="Measures what a second process of the gateway brings.")
-    parser.add_argument("--router", type=Path, required=True, help="the program vllm-router")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of a slot")
-    parser.add_argument("--output", type=Path, default=report_path("gateway-scaling"))
-    options = parser.parse_args()
+    options = arguments("Measures what a second process of the gateway brings.", "gateway-scaling").parse_args()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        traffic = build_traffic(folder, BOTH_CORES)
-        table = stack.enter_context(etcd_on(folder, BOTH_CORES))
-        engines = stack.enter_context(traffic.engines(folder, 2))
-        python = interpreter()
-        sys.stdout.write(f"our controller runs on {python.describe()}\n")
+        on = stack.enter_context(stage(BOTH_CORES))
         router_port, _, one_port, two_port = free_ports(4)
+        ours = (on.engines, on.table, on.python)
         candidates = [
-            Candidate("direct", engines[0]),
-            stack.enter_context(vllm_router(folder, router_port, engines, options.router, cores=BOTH_CORES)),
-            stack.enter_context(autellix_processes(folder, one_port, engines, table, python, count=1)),
-            stack.enter_context(autellix_processes(folder, two_port, engines, table, python, count=2)),
+            Candidate("direct", on.engines[0]),
+            stack.enter_context(vllm_router(on.folder, router_port, on.engines, options.router, cores=BOTH_CORES)),
+            stack.enter_context(autellix_processes(on.folder, one_port, *ours, count=1)),
+            stack.enter_context(autellix_processes(on.folder, two_port, *ours, count=2)),
         ]
-        results = measure(traffic, candidates, LOADS, options.rounds, options.seconds)
+        results = measure(on.traffic, candidates, LOADS, options.rounds, options.seconds)
     sys.stdout.write(shown(results) + "\n")
     for load in LOADS:
         two = gain(results, load.name, "autellix x1", "autellix x2")
         router = gain(results, load.name, "vllm-router", "autellix x2")
         sys.stdout.write(f"{load.name}: two processes {two:.2f}x one, {router:.2f}x vllm-router, on the same cores\n")
-    write(options.output, [], {"python": vars(python), "slots": figures(results)})
+    write(options.output, [], {"python": vars(on.python), "slots": figures(results)})
     return 0
 
 

@@ -11,7 +11,8 @@ from openai import AsyncOpenAI
 from onenode.errors import OnenodeError
 from onenode.lab import Lab
 from onenode.target import LabTarget
-from support.installation import CONTROLLER_PORT, OPERATOR_NAMESPACE, Installation
+from support.installation import OPERATOR_NAMESPACE, Installation
+from support.ports import CONTROLLER_PORT
 from support.prometheus import scrape, total
 from support.resources import SERVED_MODEL, autellix_cluster, intent
 from support.traffic import Program, run_program

@@ -12,8 +12,8 @@ import aiohttp
 from aiohttp import web
 
 from support.controller_process import ControllerProcess, controller_process
-from support.etcd import free_ports
 from support.fake_engine import DONE, Call, FakeEngine, answer, event, fake_engine, hang, pieces, start_stream
+from support.ports import free_ports
 from support.running_controller import eventually
 
 ABORTS = int(os.environ.get("AUTELLIX_SOAK_ABORTS", "10000"))

@@ -24,7 +24,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from support.etcd import free_ports
+from support.ports import free_ports
 
 _START_SECONDS = 120
 # What the tests need of the controller manager; the others would only take time.

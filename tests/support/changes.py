@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 
 from onenode.errors import OnenodeError
-from support.installation import CONTROLLER_PORT, OPERATOR_NAMESPACE, Installation
+from support.installation import OPERATOR_NAMESPACE, Installation
+from support.ports import CONTROLLER_PORT
 from support.routable_engines import watched_engines
 from support.steady_traffic import SteadyTraffic, Window
 

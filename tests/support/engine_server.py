@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from support.ports import free_ports
 from support.tiny_model import tiny_model
 
 MODEL_NAME = "tiny"
@@ -56,7 +56,7 @@ class EngineServer:
         if stock and (scheduling is not None or key is not None):
             raise ValueError("a stock engine takes neither scheduling nor key")
         self.key = key
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
         """What a request needs to be let in."""
@@ -185,13 +185,6 @@ def _environment(key: str | None) -> dict[str, str]:
         }
         | ({"AUTELLIX_ENGINE_KEY": key} if key else {})
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _kill_group(group: int) -> None:

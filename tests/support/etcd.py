@@ -7,10 +7,8 @@ environment variable ``AUTELLIX_ETCD`` names another one, to try other versions.
 import base64
 import json
 import os
-import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -22,32 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onenode.binaries import binary
+from support.ports import free_ports
 
 _START_SECONDS = 60
-_LOWEST_PORT, _PORTS = 16_000, 14_000
 _NAMES = ("one", "two", "three")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on.
-
-    They are below those that the kernel gives to outgoing connections, and drawn at random, also in tests that are
-    seeded: nobody else takes one before the program that it is for.
-    """
-    taken: list[socket.socket] = []
-    try:
-        while len(taken) < count:
-            one = socket.socket()
-            try:
-                one.bind(("127.0.0.1", _LOWEST_PORT + secrets.randbelow(_PORTS)))
-            except OSError:
-                one.close()
-            else:
-                taken.append(one)
-        return [int(each.getsockname()[1]) for each in taken]
-    finally:
-        for each in taken:
-            each.close()
 
 
 @dataclass

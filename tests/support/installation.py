@@ -14,12 +14,12 @@ from onenode.errors import OnenodeError
 from onenode.manifests import NODE_ROOT, as_list, node_root
 from onenode.target import Target
 from onenode.waiting import wait_until
+from support.ports import CONTROLLER_PORT
 from support.prometheus import scrape
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
 OPERATOR_NAMESPACE = "autellix-system"
 RELEASE = "autellix"
-CONTROLLER_PORT = 8080
 #: Each look costs half a second of a core: kubectl is a large program.
 _POLL_SECONDS = 2.0
 #: kube-proxy gathers changes of a Service for a second: in that time a connection may still reach who is gone.

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import yaml
 from onenode.binaries import binary
 from support.apiserver import ApiError, Client
 from support.chart import render
+from support.ports import free_ports
 
 Object = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -218,9 +218,7 @@ class Bench:
     def operator(self, *flags: str, namespaced: bool = True) -> Iterator["Operator"]:
         """Runs the operator as the chart's service account, as a process of its own."""
         environment = self._as_operator(namespaced)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_ports(1)[0]}"
         command = [sys.executable, "-m", "autellix_operator", "run", f"--http-listen={address}", "--log-level=debug"]
         command += [*_IMAGES, *([f"--watch-namespaces={self.namespace}"] if namespaced else [])]
         log = self.folder / f"operator-{self.namespace}.log"

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: Of controllers and of engines.
-CONTROLLER_PORT, ENGINE_PORT = 8080, 8000
+from support.ports import CONTROLLER_PORT, ENGINE_PORT
 
 
 @contextmanager

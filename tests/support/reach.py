@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from onenode.target import Target
-from support.installation import CONTROLLER_PORT, OPERATOR_NAMESPACE, Installation
+from support.installation import OPERATOR_NAMESPACE, Installation
 from support.labs import restricted_pod
+from support.ports import CONTROLLER_PORT, ENGINE_PORT
 
 CLIENT, PROMETHEUS, STRANGER = "client", "prometheus", "stranger"
 #: The policy of a cluster whose clients are the pod ``client`` of its namespace and the test of the chart, and whose
@@ -68,7 +69,7 @@ def places(installation: Installation, cluster: str, namespace: str) -> dict[str
     return {
         "endpoint": (f"{cluster}.{namespace}.svc", 80),
         "controller": (address("controller"), CONTROLLER_PORT),
-        "engine": (address("engine"), 8000),
+        "engine": (address("engine"), ENGINE_PORT),
         "etcd for clients": (etcd, 2379),
         "etcd for members": (etcd, 2380),
         "metrics of etcd": (etcd, 2381),

@@ -20,8 +20,8 @@ import yaml
 
 from onenode.binaries import binary
 from support.chart import REPOSITORY
-from support.etcd import free_ports
 from support.operator_bench import Bench, eventually
+from support.ports import free_ports
 
 #: What goes through a kubelet: `exec` and `cp` reach the volume of the member, nothing has to be waited for, and the
 #: port that is forwarded is the one that etcd listens on.

@@ -17,7 +17,7 @@ import yaml
 from onenode.binaries import binary
 from support.apiserver import Client, api_server
 from support.controller_process import ControllerProcess, controller_process
-from support.etcd import free_ports
+from support.ports import free_ports
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 HOLD_SECONDS = 1.5

@@ -10,8 +10,8 @@ import pytest
 
 from autellix_controller.table import read_programs
 from support.controller_process import controller_process
-from support.etcd import free_ports
 from support.fake_engine import DONE, event, fake_engine, hang, pieces
+from support.ports import free_ports
 from support.running_controller import eventually
 
 CALL = {"model": "tiny", "messages": []}

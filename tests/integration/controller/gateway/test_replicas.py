@@ -13,8 +13,9 @@ import pytest
 from autellix_controller.__main__ import main
 from autellix_controller.table.reader import read_programs
 from support.controller_process import ControllerProcess, controller_process
-from support.etcd import Etcd, free_ports, running_etcd
+from support.etcd import Etcd, running_etcd
 from support.fake_engine import FakeEngine, fake_engine, hang
+from support.ports import free_ports
 from support.running_controller import eventually
 
 

@@ -10,8 +10,9 @@ import aiohttp
 import pytest
 
 from support.controller_process import ControllerProcess, controller_process
-from support.etcd import free_ports, running_etcd
+from support.etcd import running_etcd
 from support.fake_engine import FakeEngine, fake_engine
+from support.ports import free_ports
 from support.running_controller import eventually
 
 CALL = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
