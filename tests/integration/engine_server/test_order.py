@@ -6,14 +6,14 @@ import time
 import httpx
 import pytest
 
+from autellix_engine.launcher import handover
 from support.engine_calls import chat, events, http_client, new_context
 from support.engine_server import EngineServer
 
 pytestmark = pytest.mark.heavy
 
 LONG_TOKENS, SHORT_TOKENS = 1500, 8
-#: A stock engine on CPUs may keep a small machine so busy that its client sees the first token when all are made. Such
-#: a round shows nothing.
+#: Beside other work a client may see the first token of a long call when all are made. Such a round shows nothing.
 ROUNDS, TRIES = 2, 6
 
 
@@ -82,6 +82,8 @@ async def best_of_rounds(engine: EngineServer) -> float:
 
 
 async def test_with_both_slots_held_a_short_call_starts_in_a_quarter_of_stocks_time(engine: EngineServer) -> None:
-    async with EngineServer(stock=True, args=["--max-num-seqs", "2"]) as stock:
+    # Only the order differs: like ours it sleeps while its processes wait for one another (`autellix_engine.on_cpus`).
+    # Else it takes both cores of a small machine, and its client sees the first token when all are made.
+    async with EngineServer(stock=True, args=["--max-num-seqs", "2"], env={handover.RECORDS_SOCKET: "unused"}) as stock:
         ours, stocks = await best_of_rounds(engine), await best_of_rounds(stock)
     assert ours < stocks / 4, f"first token after {ours:.3f} s, stock after {stocks:.3f} s"
