@@ -29,6 +29,7 @@ class FiguresLoop:
         self._random = random
         self._queue = WorkQueue(clock)
         self._known: set[Key] = set()
+        self._errors: dict[Key, str] = {}
 
     def add(self, key: Key) -> None:
         """Makes a cluster known."""
@@ -48,8 +49,9 @@ class FiguresLoop:
     async def _work(self, key: Key) -> None:
         try:
             exists = await self._refresh(key)
+            self._errors.pop(key, None)
         except ApiError as error:
-            log.debug("%s: figures: %s", key, error)
+            self._tell(key, str(error))
             exists = True
         except Exception:
             # A defect in one cluster's figures must not stop those of the others.
@@ -59,3 +61,9 @@ class FiguresLoop:
             self._queue.add(key, self._period * (0.75 + self._random() / 2))
         else:
             self._known.discard(key)
+
+    def _tell(self, key: Key, error: str) -> None:
+        """Once: an error may last until somebody does something, as to update an older CRD."""
+        if self._errors.get(key) != error:
+            self._errors[key] = error
+            log.warning("%s: figures: %s", key, error)

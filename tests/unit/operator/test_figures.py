@@ -11,7 +11,7 @@ from autellix_operator.api.names import Key
 from autellix_operator.figures.keeper import DELETION_COST, FiguresKeeper
 from autellix_operator.figures.loop import FiguresLoop
 from autellix_operator.figures.parse import Unreadable, controller_figures, rounded, worst_wait_percent
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, ApiError
 from support.memory_applier import MemoryApplier, cluster_resource
 
 Json = Any
@@ -230,3 +230,23 @@ async def test_however_much_happens_to_a_cluster_it_is_not_looked_at_earlier() -
         await asyncio.sleep(0.01)
     task.cancel()
     assert looked == [KEY]
+
+
+async def test_an_error_is_told_once_and_again_after_it_was_over(caplog: pytest.LogCaptureFixture) -> None:
+    answers = ["no such field", "no such field", None, "no such field", "forbidden"]
+
+    async def refresh(key: Key) -> bool:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise ApiError(500, "InternalError", answer)
+        return True
+
+    loop = FiguresLoop(refresh, 0.01, lambda: 0.0, asyncio.get_running_loop().time)
+    loop.add(KEY)
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(5):
+        while answers:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    told = [record.getMessage().rpartition(": ")[2] for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["no such field", "no such field", "forbidden"]
