@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,12 +16,12 @@ from support.installation import OPERATOR_NAMESPACE, Installation
 from support.ports import CONTROLLER_PORT
 from support.prometheus import scrape, total
 from support.resources import SERVED_MODEL, autellix_cluster, intent
-from support.traffic import Program, run_program
+from support.traffic import Program, ProgramRun, run_program
 
 pytestmark = pytest.mark.heavy
 NAMESPACE = "life"
 ENGINES_OF_ORDER = "autellix.dev/cluster=order,app.kubernetes.io/component=engine"
-HOLD_SECONDS = 240
+HOLD_SECONDS = 600
 POLICIES_ENFORCED = {"mode": "Enabled"}
 OWNED_KINDS = (
     "deployments,statefulsets,replicasets,pods,services,endpointslices,secrets,serviceaccounts,"
@@ -45,34 +46,44 @@ def order_cluster(policy: str) -> dict[str, Any]:
     )
 
 
-async def first_token_behind_long_calls(client: AsyncOpenAI, label: str, engine: Callable[[], str]) -> float:
+async def wait_behind_long_calls(client: AsyncOpenAI, label: str, engine: Callable[[], str]) -> float:
     """How long a short program waits for its first token while long calls hold both slots of the one engine.
 
-    ``engine`` gives the engine's metrics page.
+    As a share of the time until the first of them has ended: how fast the machine is tells nothing. ``engine`` gives
+    the engine's metrics page.
     """
     long = [Program(name=f"{label}-long-{i}", calls=1, max_tokens=1500, streamed=False) for i in range(2)]
     async with asyncio.TaskGroup() as group:
         holders = [group.create_task(run_program(client, SERVED_MODEL, program)) for program in long]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while total(await asyncio.to_thread(engine), "vllm:num_requests_running") < len(long):
                 assert not any(task.done() for task in holders), "the long calls ended before both ran"
+        sent = time.perf_counter()
+        freed = group.create_task(first_ends(holders))
         short = await run_program(client, SERVED_MODEL, Program(name=f"{label}-short", calls=1, max_tokens=4))
-    return short.first_token_seconds
+        return short.first_token_seconds / (await freed - sent)
 
 
-async def first_token(installation: Installation, client: AsyncOpenAI, label: str) -> float:
+async def first_ends(programs: Sequence[asyncio.Task[ProgramRun]]) -> float:
+    """When the first of them does, by ``time.perf_counter``."""
+    await asyncio.wait(programs, return_when=asyncio.FIRST_COMPLETED)
+    return time.perf_counter()
+
+
+async def share_of_wait(installation: Installation, client: AsyncOpenAI, label: str) -> float:
     """The same for the cluster ``order`` as it is now, once its engine is warm."""
     await run_program(client, SERVED_MODEL, Program(name=f"{label}-warm-up", calls=1, max_tokens=8))
     (pod,) = installation.pods("order", NAMESPACE, "engine")
     key = installation.engine_key("order", NAMESPACE)
     with installation.target.reach(NAMESPACE, f"pod/{pod['metadata']['name']}", 8000) as url:
-        return await first_token_behind_long_calls(client, label, lambda: scrape(f"{url}/metrics", key))
+        return await wait_behind_long_calls(client, label, lambda: scrape(f"{url}/metrics", key))
 
 
 async def changes_its_order(installation: Installation, url: str) -> None:
     """One engine, first in order of arrival, then by PLAS: the short program no longer waits."""
-    async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=120) as client:
-        stock = await first_token(installation, client, "stock")
+    async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=300) as client:
+        stock = await share_of_wait(installation, client, "stock")
+        assert stock > 0.75, f"in order of arrival it waited {stock:.2f} of the time until a slot was free"
 
         before = [p["metadata"]["name"] for p in installation.pods("order", NAMESPACE, "engine")]
         installation.apply(order_cluster("Plas"))
@@ -80,8 +91,8 @@ async def changes_its_order(installation: Installation, url: str) -> None:
         after = [p["metadata"]["name"] for p in installation.pods("order", NAMESPACE, "engine")]
         assert not set(before) & set(after), "another policy takes new engines"
 
-        plas = await first_token(installation, client, "plas")
-    assert plas < stock / 4, f"first token after {plas:.2f} s under PLAS, {stock:.2f} s in order of arrival"
+        plas = await share_of_wait(installation, client, "plas")
+    assert plas < 0.5, f"under PLAS it waited {plas:.2f} of the time until a slot was free"
 
 
 async def holds_calls_while_there_is_no_engine(installation: Installation, url: str) -> None:
@@ -100,12 +111,12 @@ async def holds_calls_while_there_is_no_engine(installation: Installation, url: 
         return installation.items("pods", NAMESPACE, ENGINES_OF_ORDER)
 
     await asyncio.to_thread(scale, 0)
-    await asyncio.to_thread(installation.wait_until, lambda: not engines(), "the engine gone", seconds=90)
-    async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=HOLD_SECONDS) as client:
+    await asyncio.to_thread(installation.wait_until, lambda: not engines(), "the engine gone", seconds=300)
+    async with AsyncOpenAI(base_url=url, api_key="anyone", max_retries=0, timeout=HOLD_SECONDS + 60) as client:
         patient = asyncio.create_task(
             run_program(client, SERVED_MODEL, Program(name="patient", calls=1, max_tokens=4, streamed=False))
         )
-        await asyncio.to_thread(installation.wait_until, lambda: held_calls() == 1, "the call held", seconds=60)
+        await asyncio.to_thread(installation.wait_until, lambda: held_calls() == 1, "the call held", seconds=120)
         await asyncio.to_thread(scale, 1)
         assert [call.tokens for call in (await patient).calls] == [4]
 
@@ -122,14 +133,14 @@ async def test_a_cluster_lives_changes_its_order_and_leaves_nothing_behind(insta
     installation.wait_until(
         lambda: installation.get("deployment", "order-controller", NAMESPACE) is not None,
         "a deleted child comes back",
-        seconds=30,
+        seconds=120,
     )
     assert owned(installation, "order")
-    installation.target.kubectl("delete", "axc", "order", "-n", NAMESPACE, "--timeout=90s")
+    installation.target.kubectl("delete", "axc", "order", "-n", NAMESPACE, "--timeout=300s")
     installation.wait_until(
         lambda: owned(installation, "order") == [],
         "everything that belonged to the cluster gone",
-        seconds=90,
+        seconds=300,
         detail=lambda: "\n".join(owned(installation, "order")),
     )
 
@@ -149,13 +160,13 @@ def of_the_release(lab: Lab) -> list[str]:
 
 
 def test_the_test_of_the_chart_proves_the_promise(cluster: Installation) -> None:
-    found = cluster.prove("http://main.agents.svc/v1", long_calls=4)
+    found = cluster.prove("http://main.agents.svc/v1", long_calls=4, long_tokens=2000)
     assert re.search(r"Phase:\s+Succeeded", found), found
 
 
 def test_the_test_of_the_chart_fails_where_no_cluster_answers(installation: Installation) -> None:
     with pytest.raises(OnenodeError, match=r"(?s)not proved: http://nobody\.default\.svc"):
-        installation.prove("http://nobody.default.svc/v1", long_calls=1)
+        installation.prove("http://nobody.default.svc/v1", long_calls=1, long_tokens=1)
 
 
 def test_the_chart_installs_upgrades_rolls_back_and_uninstalls_without_a_trace(second_lab: Lab) -> None:
@@ -169,7 +180,7 @@ def test_the_chart_installs_upgrades_rolls_back_and_uninstalls_without_a_trace(s
     installation.wait_until(
         lambda: installation.condition("idle", NAMESPACE, "ProcessTableReady")["status"] == "True",
         "the process table of a cluster without engines",
-        seconds=120,
+        seconds=300,
         detail=lambda: installation.story("idle", NAMESPACE),
     )
 
@@ -186,14 +197,14 @@ def test_the_chart_installs_upgrades_rolls_back_and_uninstalls_without_a_trace(s
 
     installation.uninstall()
     assert etcd() == before, "clusters go on without an operator"
-    second_lab.kubectl("delete", "axc", "--all", "-n", NAMESPACE, "--timeout=90s")
-    installation.wait_until(lambda: owned(installation, "idle") == [], "the cluster gone", seconds=90)
+    second_lab.kubectl("delete", "axc", "--all", "-n", NAMESPACE, "--timeout=180s")
+    installation.wait_until(lambda: owned(installation, "idle") == [], "the cluster gone", seconds=180)
     assert second_lab.kubectl("get", "crd", "-o", "name").strip().endswith("autellixclusters.autellix.dev")
     second_lab.kubectl("delete", "crd", "autellixclusters.autellix.dev")
     installation.wait_until(
         lambda: of_the_release(second_lab) == [],
         "everything that the release made gone",
-        seconds=60,
+        seconds=180,
         detail=lambda: "\n".join(of_the_release(second_lab)),
     )
     wide = second_lab.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")

@@ -28,7 +28,7 @@ def visitors(serving: Installation) -> Iterator[dict[str, Visitor]]:
     kubectl("apply", "-f", "-", stdin=json.dumps(as_list([*elsewhere, *here])))
     try:
         for namespace in (NAMESPACE, ELSEWHERE):
-            kubectl("wait", "pod", "-n", namespace, "-l", "app", "--for=condition=Ready", "--timeout=90s")
+            kubectl("wait", "pod", "-n", namespace, "-l", "app", "--for=condition=Ready", "--timeout=180s")
         yield {
             "client": Visitor(NAMESPACE, CLIENT),
             "prometheus": Visitor(NAMESPACE, PROMETHEUS),
@@ -58,7 +58,14 @@ def test_each_reaches_what_it_talks_to_and_nothing_else(cluster: Installation, v
         "controller": {"engine", "etcd for clients"},
         "engine": set(),
     }
-    assert reached_by_all(cluster.target, visitors, among) == expected
+
+    def all_is_reached() -> bool:
+        # On a busy machine a connection may take too long: what is admitted is tried again. What is not, fails at once.
+        found = reached_by_all(cluster.target, visitors, among)
+        assert {name: found[name] - expected[name] for name in found if found[name] - expected[name]} == {}
+        return found == expected
+
+    cluster.wait_until(all_is_reached, f"the places that are admitted are reached: {expected}", seconds=120)
 
 
 def test_the_operator_tells_what_programs_do_though_a_policy_keeps_others_out(cluster: Installation) -> None:
@@ -66,7 +73,7 @@ def test_the_operator_tells_what_programs_do_though_a_policy_keeps_others_out(cl
         resource = cluster.get("axc", CLUSTER, NAMESPACE)
         return resource is not None and "live" in resource["status"].get("programs", {})
 
-    cluster.wait_until(told, "figures of programs in the status", seconds=60)
+    cluster.wait_until(told, "figures of programs in the status", seconds=120)
 
 
 def test_without_policies_a_stranger_gets_in_and_with_them_out_again(
@@ -80,7 +87,7 @@ def test_without_policies_a_stranger_gets_in_and_with_them_out_again(
         cluster.wait_until(
             lambda: reached(cluster.target, visitors["stranger"], among) == reaches,
             f"what a stranger reaches with policies {mode} is {reaches or 'nothing'}",
-            seconds=60,
+            seconds=120,
         )
 
     try:

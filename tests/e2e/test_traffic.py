@@ -40,7 +40,7 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
 
 async def test_the_turns_of_a_program_stay_on_its_engine(client: AsyncOpenAI) -> None:
     runs = await asyncio.gather(
-        *(run_program(client, SERVED_MODEL, Program(name=f"turns-{i}", calls=3, max_tokens=6)) for i in range(4))
+        *(run_program(client, SERVED_MODEL, Program(name=f"turns-{i}", calls=3, max_tokens=100)) for i in range(4))
     )
     engines = [{call.engine for call in run.calls} for run in runs]
     assert all(len(of_program) == 1 for of_program in engines)
@@ -59,7 +59,7 @@ async def test_a_client_that_goes_away_frees_its_slot(client: AsyncOpenAI, clust
         break
     await stream.close()
     # That it ran shows in that it was aborted: each look takes seconds, in which it might end by itself.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             running, aborted = await asyncio.to_thread(calls_on_engines, cluster)
             if running == 0 and aborted > aborted_before:
@@ -70,21 +70,21 @@ async def test_sessions_start_show_their_service_and_end(client: AsyncOpenAI) ->
     started = await client.post("/sessions", cast_to=dict[str, object], body={"id": "e2e-session"})
     assert started["id"] == "e2e-session"
     await run_program(client, SERVED_MODEL, Program(name="e2e-session", calls=2, max_tokens=8))
-    async with asyncio.timeout(15):  # records travel engine, controller, etcd, other controller
+    async with asyncio.timeout(90):  # records travel engine, controller, etcd, other controller
         while True:
             shown = await client.get("/sessions/e2e-session", cast_to=dict[str, object])
             if shown["calls"] == 2:
                 break
             await asyncio.sleep(0.2)
     assert float(str(shown["service_ms"])) > 0
-    async with asyncio.timeout(15):  # another controller may answer
+    async with asyncio.timeout(90):  # another controller may answer
         while True:
             listed = await client.get("/sessions", cast_to=dict[str, list[dict[str, object]]])
             if "e2e-session" in [s["id"] for s in listed["data"]]:
                 break
             await asyncio.sleep(0.2)
     await client.delete("/sessions/e2e-session", cast_to=dict[str, object])
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(90):
         while True:
             try:
                 await client.get("/sessions/e2e-session", cast_to=dict[str, object])

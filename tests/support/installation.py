@@ -61,9 +61,9 @@ class Installation:
         """Takes the release back to an earlier revision, and waits for the operator."""
         self._helm("rollback", RELEASE, str(revision), "--wait")
 
-    def prove(self, endpoint: str, *, long_calls: int) -> str:
+    def prove(self, endpoint: str, *, long_calls: int, long_tokens: int) -> str:
         """Lets ``helm test`` check a cluster that serves; gives what it printed. Raises OnenodeError if it fails."""
-        self.install(upgrade=True, test={"endpoint": endpoint, "longCalls": long_calls})
+        self.install(upgrade=True, test={"endpoint": endpoint, "longCalls": long_calls, "longTokens": long_tokens})
         return self._helm("test", RELEASE)
 
     def uninstall(self) -> None:
@@ -77,7 +77,7 @@ class Installation:
         self.apply(as_list([space, *(node_root(name) if self._lends_files else ())]))
         if self._lends_files:
             bound = "--for=jsonpath={.status.phase}=Bound"
-            self.target.kubectl("wait", "-n", name, f"pvc/{NODE_ROOT}", bound, "--timeout=60s")
+            self.target.kubectl("wait", "-n", name, f"pvc/{NODE_ROOT}", bound, "--timeout=180s")
 
     def apply(self, resource: dict[str, Any]) -> None:
         """Applies an object as ``kubectl apply`` does."""
@@ -114,7 +114,7 @@ class Installation:
         """Waits for a condition that asks Kubernetes. Raises OnenodeError that says what was awaited."""
         wait_until(condition, what, seconds=seconds, poll_seconds=_POLL_SECONDS, detail=detail)
 
-    def wait_ready(self, cluster: str, namespace: str, *, seconds: float = 300) -> None:
+    def wait_ready(self, cluster: str, namespace: str, *, seconds: float = 600) -> None:
         """Waits until the newest spec serves. Raises OnenodeError with what kubectl says about it."""
         self.wait_until(
             lambda: self.condition(cluster, namespace)["status"] == "True",
@@ -123,7 +123,7 @@ class Installation:
             detail=lambda: self.story(cluster, namespace),
         )
 
-    def wait_settled(self, cluster: str, namespace: str, *, seconds: float = 300) -> None:
+    def wait_settled(self, cluster: str, namespace: str, *, seconds: float = 600) -> None:
         """Waits until the newest spec serves and nothing is under way any more, as after something was broken.
 
         Ready alone says that enough pods serve. Here no pod is on its way out either, and no controller misses
@@ -147,7 +147,7 @@ class Installation:
                 found += [f"{name}: {problem}" for problem in _problems(url)]
         return found
 
-    def wait_answering(self, cluster: str, namespace: str, *, seconds: float = 60) -> None:
+    def wait_answering(self, cluster: str, namespace: str, *, seconds: float = 180) -> None:
         """Waits until every new connection to the cluster's Service is answered, as after controllers were killed."""
         with self.endpoint(cluster, namespace) as url:
             healthz = httpx.URL(url).copy_with(path="/healthz")
@@ -163,7 +163,7 @@ class Installation:
             wait_until(long_enough, f"answers of the Service {namespace}/{cluster}", seconds=seconds)
 
     def _helm(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.target.helm(*arguments, "--namespace", OPERATOR_NAMESPACE, "--timeout", "180s", stdin=stdin)
+        return self.target.helm(*arguments, "--namespace", OPERATOR_NAMESPACE, "--timeout", "300s", stdin=stdin)
 
     @contextlib.contextmanager
     def endpoint(self, cluster: str, namespace: str) -> Iterator[str]:

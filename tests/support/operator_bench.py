@@ -62,15 +62,15 @@ _LABEL = "autellix.dev/cluster"
 _IMAGES = ("--engine-image=engine:test", "--controller-image=controller:test", "--etcd-image=etcd:test")
 
 
-def eventually(question: Callable[[], Answer], what: str, seconds: float = 30) -> Answer:
-    """Asks until the answer is true, and gives it. A failed assertion or a missing object counts as no."""
+def eventually(question: Callable[[], Answer], what: str, seconds: float = 90) -> Answer:
+    """Asks until the answer is true, and gives it. A failed assertion, a missing object or no answer counts as no."""
     deadline = time.monotonic() + seconds
     while True:
         problem: object = None
         try:
             if answer := question():
                 return answer
-        except (AssertionError, ApiError) as error:
+        except (AssertionError, ApiError, OSError) as error:
             problem = error
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what}" + (f" ({problem})" if problem else ""))
@@ -298,7 +298,7 @@ class Operator:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

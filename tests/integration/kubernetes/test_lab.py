@@ -1,8 +1,10 @@
 """A real lab: pods, Services, claims, parts that die, a neighbour, a crash, and what is left of it all: nothing."""
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -98,12 +100,11 @@ def test_a_pod_of_an_ordinary_user_writes_to_its_claim_and_answers_behind_its_se
 
 def test_nothing_leaves_the_lab_and_unknown_names_fail_at_once(lab: Lab) -> None:
     connect = (
-        "import socket, time; t = time.time()\n"
-        "try: socket.create_connection({0!r}, timeout=20)\n"
-        "except OSError as error: print(type(error).__name__, time.time() - t < 2)"
+        "import socket\ntry: socket.create_connection({0!r}, timeout=20)\nexcept OSError as error: print(error.errno)"
     )
-    assert python(lab, connect.format(("192.0.2.1", 80))) == "OSError True"
-    assert python(lab, connect.format(("nowhere.example", 80)), names=True) == "gaierror True"
+    # Answers: what nobody answers ends with TimeoutError, and with EAI_AGAIN for names.
+    assert python(lab, connect.format(("192.0.2.1", 80))) == str(errno.EHOSTUNREACH)
+    assert python(lab, connect.format(("nowhere.example", 80)), names=True) == str(socket.EAI_NONAME)
 
 
 def test_a_process_can_move_into_the_labs_network_by_itself(store: Lab) -> None:
@@ -140,12 +141,12 @@ def test_a_network_policy_keeps_pods_out_and_lets_the_node_in(store: Lab, guest:
         "metadata": {"name": "closed", "namespace": NAMESPACE},
         "spec": {"podSelector": {"matchLabels": {"app": "store"}}, "policyTypes": ["Ingress"]},
     }
-    assert reached()
+    wait_until(reached, "a way in while there is no policy", seconds=30)
     store.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
     try:
         wait_until(lambda: not reached(), "the policy to be enforced", seconds=30)
         assert "true" in python(store, get(f"http://{address}:2379/health"))
-        store.kubectl("wait", "-n", NAMESPACE, "pod/store", "--for=condition=Ready", "--timeout=5s")
+        store.kubectl("wait", "-n", NAMESPACE, "pod/store", "--for=condition=Ready", "--timeout=60s")
 
         store.signal("policies", signal.SIGKILL)
         store.kubectl("delete", "-n", NAMESPACE, "networkpolicy/closed")
@@ -166,11 +167,28 @@ def test_the_api_server_and_the_kubelet_come_back_and_pods_go_on(store: Lab) -> 
     def ready() -> bool:
         return store.run(["kubectl", "get", "--raw", "/readyz"]).returncode == 0
 
-    for part in ("kube-apiserver", "kubelet"):
-        store.restart(part)
-        wait_until(ready, "the API server", seconds=90)
+    store.restart("kube-apiserver")
+    wait_until(ready, "the API server", seconds=90)
+    store.restart("kubelet")
+    # The node was Ready all the time. Until the kubelet knows its pods again it says that there are none.
+    wait_until(lambda: pods_of_the_kubelet(store) >= pods_of_the_node(store), "the kubelet", seconds=90)
     store.kubectl("wait", "node/node0", "--for=condition=Ready", "--timeout=90s")
     assert started() == before
+
+
+def pods_of_the_kubelet(lab: Lab) -> set[str]:
+    """The pods that the kubelet knows, by their uids; none while it does not answer."""
+    said = lab.run(["kubectl", "get", "--raw", "/api/v1/nodes/node0/proxy/pods"])
+    return uids(said.stdout) if said.returncode == 0 else set()
+
+
+def pods_of_the_node(lab: Lab) -> set[str]:
+    """The same as the API server has them."""
+    return uids(lab.kubectl("get", "pods", "--all-namespaces", "-o", "json"))
+
+
+def uids(pods: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in json.loads(pods)["items"] or ()}
 
 
 def test_a_stopped_part_goes_on_when_it_is_told_to(lab: Lab) -> None:
@@ -200,7 +218,9 @@ def test_a_second_lab_does_not_meet_the_first(store: Lab, folder: Path) -> None:
 
 def test_settings_of_the_machine_are_the_same_while_labs_run(store: Lab, settings_before: dict[str, str]) -> None:
     now = kernel_settings()
-    assert {name: now.get(name) for name, value in settings_before.items() if now.get(name) != value} == {}
+    # Those of network interfaces and modules come and go with what else runs on the machine.
+    stayed = settings_before.keys() & now.keys()
+    assert {name: now[name] for name in stayed if now[name] != settings_before[name]} == {}
 
 
 def test_a_start_that_is_killed_half_way_leaves_what_down_removes(folder: Path) -> None:

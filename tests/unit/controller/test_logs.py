@@ -62,7 +62,7 @@ async def test_lines_of_a_moment_are_written_together_and_warnings_at_once() -> 
         say("two", logging.INFO)
         with pytest.raises(BlockingIOError):
             os.read(reading, 10_000)
-        await asyncio.to_thread(select.select, [reading], [], [], 5)
+        await asyncio.to_thread(select.select, [reading], [], [], 60)
         assert [json.loads(text)["message"] for text in os.read(reading, 10_000).splitlines()] == ["one", "two"]
         say("three", logging.INFO)
         say("four", logging.WARNING)

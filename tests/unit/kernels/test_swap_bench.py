@@ -165,7 +165,7 @@ def test_a_run_that_is_stuck_is_ended_with_what_it_has(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "_exit", end)
     results = Results("host", True, {}, {}, measurements=[measurement(Method.OURS, 10)])
     with Keeper(results, tmp_path, limit_seconds=0.01):
-        assert ended.wait(10)
+        assert ended.wait(60)
     assert statuses == [STOPPED]
     document = json.loads((tmp_path / "swap.json").read_text())
     assert len(document["measurements"]) == 1

@@ -55,7 +55,7 @@ def test_of_several_that_want_the_same_one_makes_it_and_the_others_wait(tmp_path
     def make(folder: Path) -> None:
         calls.append(folder)
         begun.set()
-        release.wait(10)
+        release.wait(60)
         (folder / "result").write_text("x")
 
     found: list[str] = []
@@ -66,7 +66,7 @@ def test_of_several_that_want_the_same_one_makes_it_and_the_others_wait(tmp_path
     threads = [threading.Thread(target=want) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert not (tmp_path / "thing").exists()
     release.set()
     for thread in threads:

@@ -68,7 +68,7 @@ def slice_of(name: str, service: str, **pods: dict[str, bool]) -> dict[str, Any]
 
 async def engines_become(replica: ControllerProcess, expected: set[str]) -> None:
     found: set[str] = set()
-    for _ in range(400):
+    for _ in range(1200):
         lines = replica.readiness()[1]["degraded"]
         found = {line.split(":")[0].removeprefix("engine ") for line in lines}
         if found == expected:

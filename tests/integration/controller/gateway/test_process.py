@@ -7,10 +7,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from autellix_controller.table import read_programs
 from support.controller_process import controller_process
-from support.fake_engine import DONE, event, fake_engine, hang, pieces
+from support.fake_engine import DONE, Call, FakeEngine, event, fake_engine, hang, pieces, start_stream
 from support.ports import free_ports
 from support.running_controller import eventually
 
@@ -19,8 +20,17 @@ CALL = {"model": "tiny", "messages": []}
 
 async def test_sigterm_leaves_readiness_serves_on_and_finishes_streams(tmp_path: Path) -> None:
     async with fake_engine() as engine:
-        engine.script = pieces(*[event("x")] * 20, DONE, pause=0.1)
-        settings = ["--engine", engine.url, "--drain-notice-seconds", "4", "--drain-seconds", "20"]
+        ending = asyncio.Event()
+
+        async def until_told(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
+            response = await start_stream(request)
+            await response.write(event("x"))
+            await ending.wait()
+            await response.write(DONE)
+            return response
+
+        engine.script = until_told
+        settings = ["--engine", engine.url, "--drain-notice-seconds", "8", "--drain-seconds", "60"]
         with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
             await asyncio.to_thread(replica.wait_ready)
             async with (
@@ -33,8 +43,10 @@ async def test_sigterm_leaves_readiness_serves_on_and_finishes_streams(tmp_path:
                 assert replica.readiness()[1]["reasons"] == ["the replica is stopping"]
                 async with http.get("/v1/models") as response:
                     assert response.status == 200, "within the notice it serves as before"
+                await eventually(lambda: replica.readiness()[0] == 0, "it takes no connections any more")
+                ending.set()
                 assert (await stream.read()).endswith(DONE)
-            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+            assert await asyncio.to_thread(replica.process.wait, 60) == 0
 
 
 async def test_at_the_drain_deadline_a_stream_ends_with_an_error_event(tmp_path: Path) -> None:
@@ -50,7 +62,7 @@ async def test_at_the_drain_deadline_a_stream_ends_with_an_error_event(tmp_path:
                 await stream.content.readany()
                 replica.terminate()
                 assert b'"code":"shutting_down"' in await stream.read()
-            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+            assert await asyncio.to_thread(replica.process.wait, 60) == 0
             await eventually(lambda: engine.running == 0, "the engine was told to stop")
 
 
@@ -58,7 +70,7 @@ async def test_at_the_drain_deadline_a_stream_ends_with_an_error_event(tmp_path:
 async def test_held_calls_end_as_running_ones_do_when_it_stops(tmp_path: Path, comes: bool) -> None:
     async with fake_engine() as engine:
         await engine.stop()
-        drain = ["--drain-notice-seconds", "0", "--drain-seconds", "20" if comes else "0.5"]
+        drain = ["--drain-notice-seconds", "0", "--drain-seconds", "60" if comes else "0.5"]
         settings = ["--engine", engine.url, "--hold-seconds", "60", *drain]
         with controller_process(tmp_path, free_ports(1)[0], *settings, ready=False) as replica:
             await asyncio.to_thread(replica.wait_ready)
@@ -74,7 +86,7 @@ async def test_held_calls_end_as_running_ones_do_when_it_stops(tmp_path: Path, c
                     body = await response.read()
                     assert response.status == (200 if comes else 503)
                     assert (b'"code":"shutting_down"' in body) is not comes
-            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+            assert await asyncio.to_thread(replica.process.wait, 60) == 0
 
 
 async def metric(http: aiohttp.ClientSession, name: str) -> float:
@@ -97,7 +109,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 response = await call
                 assert response.status == 503
                 response.release()
-            assert await asyncio.to_thread(replica.process.wait, 10) == 0
+            assert await asyncio.to_thread(replica.process.wait, 60) == 0
 
 
 async def test_alone_with_a_file_it_keeps_pins_and_accounts_over_its_own_death(tmp_path: Path) -> None:
@@ -155,7 +167,7 @@ async def test_a_wrong_setting_stops_the_start_with_one_line(
     tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     with controller_process(tmp_path, free_ports(1)[0], *arguments, ready=False) as replica:
-        assert await asyncio.to_thread(replica.process.wait, 20) == 2
+        assert await asyncio.to_thread(replica.process.wait, 60) == 2
         (line,) = replica.log_text().splitlines()
         assert line.startswith(f"autellix-controller: {message}")
 
@@ -164,7 +176,7 @@ async def test_a_taken_address_stops_the_start_with_one_line(tmp_path: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with controller_process(tmp_path, port, "--engine", "http://e:1", ready=False) as replica:
-            assert await asyncio.to_thread(replica.process.wait, 20) == 2
+            assert await asyncio.to_thread(replica.process.wait, 60) == 2
             assert replica.log_text() == (
                 f"autellix-controller: listen: cannot listen on 127.0.0.1:{port}: Address already in use\n"
             )

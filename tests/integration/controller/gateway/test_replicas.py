@@ -76,7 +76,7 @@ async def table_connected(replica: ControllerProcess) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("autellix_controller_table_connected "))
 
 
-async def agree(check: Callable[[], Any], seconds: float = 20.0) -> None:
+async def agree(check: Callable[[], Any], seconds: float = 90.0) -> None:
     async with asyncio.timeout(seconds):
         while not await check():
             await asyncio.sleep(0.05)
@@ -135,7 +135,7 @@ async def test_a_killed_replica_takes_neither_pins_nor_service_along(
         found = [await session_of(two, name) for name in served]
         return all(session.get("service_ms") == 100 for session in found)
 
-    await agree(charged, seconds=40)
+    await agree(charged)
     for name, engine in served.items():
         assert await chat(two, name) == engine
 
@@ -205,7 +205,7 @@ async def test_traffic_goes_on_while_etcd_is_away(engines: list[FakeEngine], tmp
             await agree(well)
             assert await table_connected(replica) == 1
             replica.terminate()
-            assert await asyncio.to_thread(replica.process.wait, 40) == 0
+            assert await asyncio.to_thread(replica.process.wait, 90) == 0
             found = {entry.session: entry for entry in await read_programs(own.url, prefix("away"))}
             assert found["s1"].engine == pinned
             assert (found["s1"].calls, found["new"].calls) == (2, 1)
@@ -227,12 +227,12 @@ async def test_ending_a_session_ends_the_calls_that_other_replicas_run_if_asked_
 
         calls = [asyncio.create_task(call(name)) for name in ("ended", "ended", "other")]
         await eventually(lambda: sum(engine.running for engine in engines) == 3, "three calls run")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "error" in await session_of(replicas[1], "ended"):
                 await asyncio.sleep(0.05)
         async with http.delete(f"{replicas[1].url}/v1/sessions/ended?cancel_calls=true") as response:
             assert (response.status, (await response.json())["cancelled_calls"]) == (200, 0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await asyncio.gather(*calls[:2]) == [(409, "session_ended")] * 2
         await eventually(lambda: sum(engine.running for engine in engines) == 1, "the other program's call runs on")
         calls[2].cancel()

@@ -13,7 +13,7 @@ from autellix_controller.table.interface import TableUnavailable
 from support.etcd import Etcd
 from support.table_contract import opened
 from support.table_proxy import proxy_to
-from support.tables import LONG_SECONDS, EtcdWorld, record, until, world_on
+from support.tables import BRIEF_TIMINGS, LONG_SECONDS, EtcdWorld, record, until, world_on
 
 _EVERYTHING = base64.b64encode(b"\0").decode()
 
@@ -26,7 +26,7 @@ async def test_etcd_is_reached_by_its_dns_name(etcd: Etcd) -> None:
 
 
 async def test_replicas_are_known_until_they_leave_or_fall_silent(etcd: Etcd) -> None:
-    async with world_on(etcd) as world, proxy_to(etcd.only.endpoint) as proxy:
+    async with world_on(etcd, timings=BRIEF_TIMINGS) as world, proxy_to(etcd.only.endpoint) as proxy:
         a = await world.replica("a")
         leaving, silent = await world.replica("leaving"), await world.replica("silent", proxy.url)
         await until(lambda: a.live_replicas() == {"a", "leaving", "silent"}, "all are registered")

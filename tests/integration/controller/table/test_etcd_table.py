@@ -1,23 +1,34 @@
 """The table in etcd keeps the contract."""
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 from etcd3aio._protobuf import Compare
 
 from autellix_controller.table import store
 from support.etcd import Etcd
-from support.table_contract import TableContract
+from support.table_contract import ExpiryContract, TableContract
 from support.table_machine import run_table_machine
 from support.tables import WORLDS, World
 
 
-class TestEtcdTable(TableContract):
+class EtcdWorlds:
+    timeout_seconds: ClassVar[float]
+
     @pytest.fixture
     async def world(self, shared_etcd: Etcd) -> AsyncIterator[World]:
         world = WORLDS["etcd"](self.timeout_seconds, shared_etcd)
         yield world
         await world.end()
+
+
+class TestEtcdTable(EtcdWorlds, TableContract):
+    pass
+
+
+class TestEtcdExpiry(EtcdWorlds, ExpiryContract):
+    pass
 
 
 def test_it_agrees_with_the_model(shared_etcd: Etcd) -> None:

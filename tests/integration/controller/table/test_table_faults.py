@@ -16,7 +16,7 @@ from support.etcd import Etcd, running_etcd
 from support.table_contract import check_one_winner, opened
 from support.table_outage import check_traffic_goes_on
 from support.table_proxy import proxy_to
-from support.tables import held, record, until, world_on
+from support.tables import BRIEF_TIMINGS, held, record, until, world_on
 
 
 async def test_no_accounting_is_lost_while_etcd_is_killed_under_writers(etcd: Etcd) -> None:
@@ -149,14 +149,14 @@ async def test_a_running_call_of_a_replica_that_was_cut_off_keeps_its_program(et
 
 
 async def test_a_running_call_keeps_its_entry_in_the_store_all_the_time(etcd: Etcd) -> None:
-    async with world_on(etcd, timeout_seconds=1.0) as world:
+    async with world_on(etcd, timeout_seconds=3.0) as world:
         table = await world.replica("a")
         busy = await opened(world, table)
         await world.agree()
         key = f"{world.prefix}/programs/{busy.id}"
         made = etcd.key(key)["create_revision"]
         table.arrived(busy.id, world.now_ms())
-        await asyncio.sleep(6)  # Twice the life of a lease, on etcd's own clock.
+        await asyncio.sleep(7)  # Longer than the life of a lease, five seconds on etcd's own clock.
         table.departed(busy.id, world.now_ms())
         assert etcd.key(key)["create_revision"] == made, "the entry expired and was made again"
 
@@ -183,7 +183,7 @@ async def test_a_pin_whose_answer_was_lost_is_moved_once_and_its_mover_knows(etc
 async def test_with_several_members_a_lost_answer_is_made_good_at_once(tmp_path: Path) -> None:
     with running_etcd(tmp_path / "etcd", members=3) as etcd:
         first, *others = [member.endpoint for member in etcd.members]
-        async with world_on(etcd) as world, proxy_to(first) as proxy:
+        async with world_on(etcd, timings=BRIEF_TIMINGS) as world, proxy_to(first) as proxy:
             table = await world.replica("a", ",".join([proxy.url, *others]))
             entry = await opened(world, table)
             proxy.hold_answers()

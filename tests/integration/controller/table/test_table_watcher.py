@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -9,13 +10,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from autellix_controller.table import Timings
 from autellix_controller.table.channel import Members
 from autellix_controller.table.contact import Contact
 from autellix_controller.table.store import EtcdStore, StoreAway, Value
 from autellix_controller.table.watcher import Event, Watcher
 from support.etcd import Etcd
 from support.table_proxy import Proxy, proxy_to
-from support.tables import TIMINGS, until
+from support.tables import BRIEF_TIMINGS, TIMINGS, until
 
 PREFIX = b"/watched/"
 
@@ -49,19 +51,19 @@ class Recorder:
                 self.state[event.key] = (event.data, event.revision)
 
 
-def store_on(etcd_url: str) -> EtcdStore:
+def store_on(etcd_url: str, timings: Timings = TIMINGS) -> EtcdStore:
     return EtcdStore(
         Members(etcd_url.removeprefix("etcd://").split(",")),
-        Contact(retry_seconds=TIMINGS.retry, clock=time.monotonic),
-        TIMINGS,
+        Contact(retry_seconds=timings.retry, clock=time.monotonic),
+        timings,
     )
 
 
 @contextlib.asynccontextmanager
-async def watching(url: str) -> AsyncIterator[tuple[Watcher, Recorder]]:
+async def watching(url: str, timings: Timings = TIMINGS) -> AsyncIterator[tuple[Watcher, Recorder]]:
     """A watcher that follows, with what it told."""
-    store, sink = store_on(url), Recorder()
-    watcher = Watcher(store, PREFIX, PREFIX + b"history", sink, TIMINGS, rng=random.Random(0))
+    store, sink = store_on(url, timings), Recorder()
+    watcher = Watcher(store, PREFIX, PREFIX + b"history", sink, timings, rng=random.Random(0))
     task = asyncio.create_task(watcher.run())
     try:
         await until(lambda: watcher.connected, "the watcher connects")
@@ -131,7 +133,8 @@ async def test_compaction_behind_a_cut_watch_costs_one_listing(etcd: Etcd, writi
         await proxy.cut()
         await until(lambda: not watcher.connected, "the cut is noticed")
         await put_all(writing, PREFIX + b"key", 200)
-        await asyncio.sleep(3)  # The lease runs out on etcd's own clock.
+        while (await writing.read(PREFIX + b"gone"))[1] is not None:  # the lease runs out on etcd's own clock
+            await asyncio.sleep(0.1)
         revision, _ = await writing.read(PREFIX)
         await asyncio.to_thread(etcd.compact, revision)
         await proxy.restore()
@@ -161,10 +164,8 @@ async def _silenced(proxy: Proxy, watcher: Watcher) -> None:
 
 
 async def test_a_stream_that_fell_silent_is_noticed_and_replaced(etcd: Etcd, writing: EtcdStore) -> None:
-    async with proxy_to(etcd.only.endpoint) as proxy, watching(proxy.url) as (watcher, sink):
-        started = time.monotonic()
+    async with proxy_to(etcd.only.endpoint) as proxy, watching(proxy.url, BRIEF_TIMINGS) as (watcher, sink):
         await _silenced(proxy, watcher)
-        assert time.monotonic() - started < 4 * TIMINGS.progress
         await put_all(writing, PREFIX + b"key", 5)
         await proxy.restore()
         await until(lambda: PREFIX + b"key" in sink.state, "it catches up")
@@ -172,10 +173,11 @@ async def test_a_stream_that_fell_silent_is_noticed_and_replaced(etcd: Etcd, wri
 
 
 async def test_a_quiet_stream_is_not_taken_for_a_dead_one(etcd: Etcd) -> None:
-    async with watching(etcd.url) as (watcher, sink):
-        await asyncio.sleep(TIMINGS.progress * 4)
+    timings = dataclasses.replace(TIMINGS, progress=1.0)
+    async with watching(etcd.url, timings) as (watcher, sink):
+        await asyncio.sleep(timings.progress * 4)
         assert watcher.connected
-        assert watcher.seconds_since_reply < 2 * TIMINGS.progress
+        assert watcher.seconds_since_reply < 2 * timings.progress
         assert sink.listings == [True]
 
 

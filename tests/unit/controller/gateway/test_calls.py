@@ -105,7 +105,7 @@ async def test_each_call_brings_the_service_of_those_before_it() -> None:
         async def charged() -> bool:
             return bool((await replica.json("GET", "/v1/sessions/s1"))[1]["calls"] == 1)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await charged():
                 await asyncio.sleep(0.01)
         await replica.chat("s1")
@@ -144,7 +144,7 @@ async def test_a_stock_engine_gets_no_context_and_its_calls_are_charged_by_time(
             await replica.chat("s1")
         _, session = await replica.json("GET", "/v1/sessions/s1")
         assert session["calls"] == 2
-        assert 100 <= session["service_ms"] < 5000
+        assert 100 <= session["service_ms"] < 60_000
         assert session["path_ms"] == session["service_ms"]
         assert "vllm_xargs" not in engine.calls[0].body
 
@@ -227,7 +227,7 @@ async def test_a_receipt_says_the_service_that_was_brought_along_and_what_level_
         async def charged() -> bool:
             return bool((await replica.json("GET", "/v1/sessions/s1"))[1]["calls"])
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await charged():
                 await asyncio.sleep(0.01)
         second, _ = await replica.chat("s1", stream=True)

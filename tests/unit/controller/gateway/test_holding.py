@@ -117,7 +117,7 @@ async def test_a_model_that_no_engine_has_is_held_while_none_is_known_and_told_w
         right, wrong = (asyncio.create_task(replica.chat(model=model)) for model in (MODEL, "other"))
         await eventually(lambda: queued(replica) == 2, "both are held")
         engines_are(replica, engine)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             response, body = await wrong
         assert (response.status, json.loads(body)["error"]["code"]) == (404, "model_not_found")
         assert (await right)[0].status == 200

@@ -87,7 +87,7 @@ async def test_a_call_whose_engines_all_filled_up_meanwhile_waits_again() -> Non
 
     router.before = fill
     task = asyncio.create_task(take(slots))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not slots.waiting:
             await asyncio.sleep(0)
     assert slots.running("me") == 0
@@ -102,7 +102,7 @@ async def test_a_call_that_ends_in_the_moment_of_its_turn_gives_it_back() -> Non
     slots, (engine,), _ = world(engines=1)
     held = await take(slots)
     second, third = asyncio.create_task(take(slots)), asyncio.create_task(take(slots))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while slots.waiting < 2:
             await asyncio.sleep(0)
     slots.release(PROGRAM, held.engine)
@@ -138,7 +138,7 @@ async def test_a_call_whose_only_engine_leaves_while_it_is_placed_is_held() -> N
 
     router.before = leave
     task = asyncio.create_task(take(slots))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not slots.held:
             await asyncio.sleep(0)
     assert (slots.waiting, slots.running("me")) == (1, 0)

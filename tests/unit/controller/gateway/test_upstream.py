@@ -201,7 +201,7 @@ async def test_a_cancelled_call_closes_its_connection() -> None:
         await reader.read()
         gone.set()
 
-    async with serving(serve) as url, upstream() as client, asyncio.timeout(10):
+    async with serving(serve) as url, upstream() as client, asyncio.timeout(60):
         running = asyncio.create_task(post(client, url))
         await arrived.wait()
         running.cancel()

@@ -1,22 +1,33 @@
 """The table in memory keeps the contract."""
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 
 from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.memory import MemoryTable
-from support.table_contract import TableContract
+from support.table_contract import ExpiryContract, TableContract
 from support.table_machine import run_table_machine
 from support.tables import WORLDS, World
 
 
-class TestMemoryTable(TableContract):
+class MemoryWorlds:
+    timeout_seconds: ClassVar[float]
+
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:
         world = WORLDS["memory"](self.timeout_seconds, None)
         yield world
         await world.end()
+
+
+class TestMemoryTable(MemoryWorlds, TableContract):
+    pass
+
+
+class TestMemoryExpiry(MemoryWorlds, ExpiryContract):
+    pass
 
 
 def test_it_agrees_with_the_model() -> None:

@@ -203,7 +203,7 @@ async def test_a_record_is_sent_at_once_to_every_reader_and_streams_end_when_the
     waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
     await asyncio.sleep(0)
     engine.add(1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for chunk in await asyncio.gather(*waiting):
             assert isinstance(wire.decode(chunk.splitlines()[0]), wire.CallRecord)
     stopping = True
@@ -220,7 +220,7 @@ async def test_an_idle_stream_beats() -> None:
     await anext(stream)
     started = time.monotonic()
     assert wire.decode(await anext(stream)) == engine.hub.load
-    assert wire.HEARTBEAT_SECONDS * 0.9 < time.monotonic() - started < wire.HEARTBEAT_SECONDS * 2
+    assert wire.HEARTBEAT_SECONDS * 0.9 < time.monotonic() - started < wire.HEARTBEAT_SECONDS * 10
 
 
 async def test_another_incarnation_ends_the_stream_and_the_cursor_learns_of_it() -> None:

