@@ -18,7 +18,7 @@ from autellix_operator.figures.parse import ControllerFigures, Unreadable, contr
 from autellix_operator.figures.scrape import Scraper
 from autellix_operator.figures.table import TableState, summary, table_state, witnesses
 from autellix_operator.keys.engine import used_first
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, Applier, NotFound, Object
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, Applier, Conflict, NotFound, Object, Refused
 from autellix_operator.pods import is_ready
 
 FIGURES_MANAGER: Final = "autellix-operator-figures"
@@ -50,10 +50,11 @@ class FiguresKeeper:
         pods = await self._applier.list(POD, cluster.namespace, cluster.selector_of_all())
         found = await self._controllers([pod for pod in pods if _component(pod) == Component.CONTROLLER])
         engines = [pod for pod in pods if _component(pod) == Component.ENGINE]
-        if found is not None:
-            await self._write_costs(engines, found)
+        refused = None if found is None else await self._write_costs(engines, found)
         programs = await self._programs(cluster, engines, found)
         await self._write_status(resource, {"programs": programs, "processTable": await self._table(resource, pods)})
+        if refused is not None:
+            raise refused
         return True
 
     async def _table(self, resource: Object, pods: Sequence[Object]) -> dict[str, Any]:
@@ -108,7 +109,9 @@ class FiguresKeeper:
                 return page
         return None
 
-    async def _write_costs(self, engines: Sequence[Object], found: ControllerFigures) -> None:
+    async def _write_costs(self, engines: Sequence[Object], found: ControllerFigures) -> Refused | None:
+        """Writes what it may; gives the first refusal. Raises other kinds of ApiError."""
+        refused: Refused | None = None
         for pod in engines:
             cost = str(found.by_engine.get(_name(pod), 0))
             live = pod["metadata"].get("annotations", {}).get(DELETION_COST, "0")
@@ -122,7 +125,13 @@ class FiguresKeeper:
                 "annotations": {DELETION_COST: cost},
             }
             manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
-            await self._applier.apply(POD, manifest)
+            try:
+                await self._applier.apply(POD, manifest)
+            except (NotFound, Conflict):
+                continue  # gone since the list
+            except Refused as error:
+                refused = refused or error
+        return refused
 
     async def _write_status(self, resource: Object, figures: Mapping[str, Mapping[str, Any]]) -> None:
         if all(resource["status"].get(name, {}) == figure for name, figure in figures.items()):

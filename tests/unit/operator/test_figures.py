@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,16 @@ from autellix_operator.api.names import Key
 from autellix_operator.figures.keeper import DELETION_COST, FiguresKeeper
 from autellix_operator.figures.loop import FiguresLoop
 from autellix_operator.figures.parse import Unreadable, controller_figures, rounded, worst_wait_percent
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, POD, SECRET, ApiError
+from autellix_operator.kube.applier import (
+    AUTELLIX_CLUSTER,
+    POD,
+    SECRET,
+    ApiError,
+    Conflict,
+    NotFound,
+    Refused,
+    Resource,
+)
 from support.memory_applier import MemoryApplier, cluster_resource
 
 Json = Any
@@ -132,6 +142,32 @@ async def test_an_engine_that_lost_its_programs_is_the_next_to_go() -> None:
     )
     await keeper(found, Pages()).refresh(KEY)
     assert (cost(found, "engine-c"), cost(found, "engine-d")) == ("0", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (NotFound(404, "NotFound", "pods engine-a not found"), False),
+        (Conflict(409, "Conflict", "uid mismatch: no existing object was found"), False),
+        (Refused(403, "Forbidden", "policy: hands off"), True),
+    ],
+)
+async def test_a_pod_that_takes_no_cost_keeps_neither_the_others_nor_the_status_from_theirs(
+    error: ApiError, raised: bool
+) -> None:
+    found = api(pod("controller", "controller"), pod("engine-a", "engine"), pod("engine-b", "engine"))
+    original = found.apply
+
+    async def apply(resource: Resource, manifest: Json) -> Json:
+        if manifest["metadata"]["name"] == "engine-a":
+            raise error
+        return await original(resource, manifest)
+
+    found.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="hands off") if raised else nullcontext():
+        await keeper(found, Pages()).refresh(KEY)
+    assert (cost(found, "engine-a"), cost(found, "engine-b")) == (None, "2")
+    assert programs(found) == {"live": 7, "worstWaitRatioPercent": 0}
 
 
 async def test_without_an_answer_nothing_is_said_and_costs_stay() -> None:
