@@ -1,8 +1,9 @@
 """Which namespaces this operator works on, so that two operators that were started by mistake do no harm.
 
 An operator for some namespaces holds a Lease in each of them; one for all namespaces holds a single Lease, in the
-namespace `default`, and leaves alone every namespace that another operator holds. What is not held is left to wait,
-without a request to the API. A Lease that cannot be renewed in time is given up before another may take it.
+namespace `default`, and leaves alone every namespace that another operator holds: it looks before each piece of work.
+What is not held is left to wait, without a request to the API. A Lease that cannot be renewed in time is given up
+before another may take it.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ GLOBAL_LEASE_NAMESPACE: Final = "default"
 DURATION_SECONDS: Final = 15
 RENEW_WITHIN_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 2.0
-#: For so long it is not asked again whether somebody else holds a namespace.
+#: For so long it is not asked again whether somebody who holds a namespace still does.
 _ASKED_SECONDS: Final = 10.0
 
 
@@ -64,7 +65,7 @@ class Leadership:
         self._renewed: dict[str, float] = {}
         self._seen: dict[str, Seen] = {}
         self._failing: set[str] = set()
-        self._others: dict[str, tuple[float, bool]] = {}
+        self._others: dict[str, float] = {}
 
     async def leads(self, namespace: str) -> bool:
         """Whether this operator may work on a namespace now. Raises ApiError."""
@@ -161,11 +162,15 @@ class Leadership:
         return renewed is not None and self._clock() - renewed < RENEW_WITHIN_SECONDS
 
     async def _is_of_another(self, namespace: str) -> bool:
-        asked, answer = self._others.get(namespace, (None, False))
-        if asked is None or self._clock() - asked > _ASKED_SECONDS:
-            answer = await self._ask(namespace)
-            self._others[namespace] = self._clock(), answer
-        return answer
+        # Only this answer is kept. A namespace that was free may be somebody's by now, who works there at once.
+        asked = self._others.get(namespace)
+        if asked is not None and self._clock() - asked <= _ASKED_SECONDS:
+            return True
+        if await self._ask(namespace):
+            self._others[namespace] = self._clock()
+            return True
+        self._others.pop(namespace, None)
+        return False
 
     async def _ask(self, namespace: str) -> bool:
         try:

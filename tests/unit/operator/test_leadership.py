@@ -72,14 +72,14 @@ async def test_operators_that_overlap_share_no_namespace_and_leave_none_out(worl
     assert [await second.leads(each) for each in "abc"] == [False, False, True]
 
 
-async def test_an_operator_for_all_namespaces_leaves_alone_what_another_holds(world: World) -> None:
+async def test_an_operator_for_all_namespaces_leaves_alone_what_another_holds_from_its_first_moment_on(
+    world: World,
+) -> None:
     everywhere, one = world.operator("everywhere"), world.operator("one", "a")
     await everywhere.attempt()
     assert await everywhere.leads("a")
     await one.attempt()
-    world.pass_(9)
-    await everywhere.attempt()
-    world.pass_(2)
+    assert await one.leads("a")
     assert (await everywhere.leads("a"), await everywhere.leads("b")) == (False, True)
     assert not await world.operator("second").leads("b")
     await one.release()
@@ -87,6 +87,17 @@ async def test_an_operator_for_all_namespaces_leaves_alone_what_another_holds(wo
     await everywhere.attempt()
     world.pass_(2)
     assert await everywhere.leads("a")
+
+
+async def test_of_a_namespace_that_another_holds_it_is_asked_now_and_then_only(world: World) -> None:
+    everywhere, one = world.operator("everywhere"), world.operator("one", "a")
+    await everywhere.attempt()
+    await one.attempt()
+    assert not await everywhere.leads("a")
+    world.api.failures.append(ApiError(503, "Unavailable", "asked"))
+    for _ in range(9):
+        world.pass_(1)
+        assert not await everywhere.leads("a")
 
 
 async def test_a_missing_right_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
