@@ -17,6 +17,8 @@ from autellix_operator.kube.applier import AUTELLIX_CLUSTER, CONFIG_MAP, OBSERVE
 from autellix_operator.workers import COALESCE_SECONDS, ReferenceIndex
 from autellix_operator.workqueue import WorkQueue
 
+#: Objects of one answer to a list.
+_PAGE: Final = 500
 #: Secrets nobody refers to, often large and many: not even listed.
 _UNINTERESTING_SECRETS: Final = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"
 #: One in every namespace.
@@ -73,6 +75,8 @@ def settings(*, request_seconds: float = 30.0) -> kopf.OperatorSettings:
     chosen.watching.server_timeout = 300
     chosen.watching.client_timeout = 330
     chosen.watching.connect_timeout = 10
+    # The first lists come in pages: Secrets of all namespaces at once may be more than the pod's memory.
+    chosen.watching.chunk_size = _PAGE
     for resource in _labelled():
         chosen.watching.label_selectors[_names(resource)] = f"{MANAGED_BY_LABEL}={FIELD_MANAGER},{CLUSTER_LABEL}"
     chosen.watching.field_selectors[_names(SECRET)] = _UNINTERESTING_SECRETS
