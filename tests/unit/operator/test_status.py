@@ -256,6 +256,42 @@ def test_an_event_tells_each_change_of_ready_once() -> None:
     assert again["metadata"]["name"] == second["metadata"]["name"]
 
 
+def test_the_next_cause_with_the_same_reason_is_told_too_and_each_once() -> None:
+    def lacking(name: str) -> Json:
+        return status(missing={Component.ENGINE: Diagnosis(Reason.SECRET_MISSING, f"there is no Secret {name}")})
+
+    first, second = lacking("a"), lacking("b")
+    event = event_of_change(CLUSTER, first, second, NOON)
+    assert event is not None
+    assert (event["type"], event["message"]) == ("Warning", "there is no Secret b")
+    assert event_of_change(CLUSTER, second, second, NOON) is None
+    back = event_of_change(CLUSTER, second, first, NOON)
+    again = event_of_change(CLUSTER, first, second, NOON + timedelta(minutes=1))
+    assert back is not None
+    assert again is not None
+    assert back["metadata"]["name"] != again["metadata"]["name"] == event["metadata"]["name"], "to and fro is no news"
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 3)])
+def test_a_message_that_counts_makes_no_event(before: int, after: int) -> None:
+    first, second = (status({Component.ENGINE: workload(4, readyReplicas=each)}) for each in (before, after))
+    assert first["conditions"] != second["conditions"]
+    assert event_of_change(CLUSTER, first, second, NOON) is None
+
+
+def test_another_message_of_any_failure_is_told_after_a_change_of_the_spec() -> None:
+    def refused(message: str, generation: int) -> Json:
+        problem = {Component.ENGINE: Diagnosis(Reason.APPLY_REFUSED, message)}
+        found = Observed(READY, problems=problem)
+        return status_of(CLUSTER, parse_spec(cluster_resource({})), generation, found, {}, NOON)
+
+    assert event_of_change(CLUSTER, refused("used: 1", 1), refused("used: 2", 1), NOON) is None
+    assert event_of_change(CLUSTER, refused("args: bad", 1), refused("args: bad", 2), NOON) is None
+    event = event_of_change(CLUSTER, refused("args: bad", 1), refused("image: bad", 2), NOON)
+    assert event is not None
+    assert event["message"] == "image: bad"
+
+
 @pytest.mark.parametrize("reason", Reason)
 def test_failures_are_warnings(reason: Reason) -> None:
     found = status(problems={Component.ENGINE: Diagnosis(reason, "x")})
