@@ -28,8 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "diff",
         help="show what the operator would change of a cluster",
         description="Shows what a reconcile would change, a unified diff for each object, and changes nothing: "
-        "`kubectl exec deploy/autellix-operator -- autellix-operator diff NAMESPACE/NAME`. Status 0: nothing, 1: "
-        "something, 2: it cannot be told.",
+        "`kubectl exec deploy/autellix-operator -- autellix-operator diff NAMESPACE/NAME`. A paused cluster is shown "
+        "as it would be without the pause. Status 0: nothing, 1: something, 2: it cannot be told, or not "
+        "all of it would be done.",
     )
     diff.add_argument("cluster", metavar="NAMESPACE/NAME", type=_key, help="the AutellixCluster")
     add_flags(diff)
@@ -48,12 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "run":
             asyncio.run(app.run(settings))
             return 0
-        changes = asyncio.run(app.difference(settings, Key(*chosen["cluster"])))
+        found = asyncio.run(app.difference(settings, Key(*chosen["cluster"])))
     except app.StartError as error:
         print(f"autellix-operator: {error}", file=sys.stderr)
         return 1 if command == "run" else 2
-    print("".join(changes), end="")
-    return 1 if changes else 0
+    print("".join(found.changes), end="")
+    for line in (*found.notes, *found.problems):
+        print(f"autellix-operator: {line}", file=sys.stderr)
+    return 2 if found.problems else 1 if found.changes else 0
 
 
 def _key(text: str) -> tuple[str, str]:

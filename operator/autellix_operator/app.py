@@ -6,17 +6,18 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import kopf
 
-from autellix_operator import handlers
+from autellix_operator import diff, handlers
+from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.names import FIELD_MANAGER, Key
 from autellix_operator.desired.objects import Images
-from autellix_operator.diff import DiffApplier
+from autellix_operator.diff import Difference
 from autellix_operator.figures.keeper import FIGURES_MANAGER, FiguresKeeper
 from autellix_operator.figures.loop import FiguresLoop
 from autellix_operator.figures.scrape import http_scraper
@@ -24,6 +25,7 @@ from autellix_operator.http import CannotListen, application, serving
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, Applier, NotFound
 from autellix_operator.kube.client import KubernetesApplier, NoCredentials, connect
 from autellix_operator.leadership import Leadership
+from autellix_operator.maker import Maker
 from autellix_operator.metrics import Metrics
 from autellix_operator.reconcile import Reconciler
 from autellix_operator.settings import Settings
@@ -53,7 +55,7 @@ async def run(settings: Settings) -> None:
             serving(application(queue, metrics, ready.is_set), host, port),
         ):
             applier = KubernetesApplier(api, FIELD_MANAGER, metrics.api_error)
-            await _check_access(applier, settings)
+            await check_access(applier, settings.watch_namespaces)
             # The leases' requests are not those of reconciles: whether they succeed is shown by the metric of leases.
             leadership = Leadership(
                 KubernetesApplier(api, FIELD_MANAGER, lambda status: None),
@@ -68,7 +70,7 @@ async def run(settings: Settings) -> None:
             figures = FiguresLoop(
                 _while_leading(leadership, keeper.refresh), settings.figures_seconds, random.random, time.monotonic
             )
-            reconciler = _reconciler(applier, settings, keeper.refresh)
+            reconciler = Reconciler(applier, _images(settings), _now, _new_secret, settings.namespace, keeper.refresh)
             worker = Worker(
                 queue,
                 reconciler.reconcile,
@@ -100,29 +102,26 @@ async def run(settings: Settings) -> None:
         raise StartError(f"cannot listen on {settings.http_listen}: {error}") from error
 
 
-async def difference(settings: Settings, key: Key) -> list[str]:
-    """What a reconcile of a cluster would change, a unified diff for each object. Raises StartError."""
+async def difference(settings: Settings, key: Key) -> Difference:
+    """What a reconcile of a cluster would change. Raises StartError."""
     try:
         async with connect() as api:
             dry = KubernetesApplier(api, FIELD_MANAGER, lambda status: None, dry_run=True)
-            await dry.get(AUTELLIX_CLUSTER, key.namespace, key.name)
-            applier = DiffApplier(dry)
-            await _reconciler(applier, settings).reconcile(key)
-            return applier.changes
+            return await diff.difference(dry, Maker(_images(settings), _now, _new_secret, settings.namespace), key)
     except NoCredentials as error:
         raise StartError(str(error)) from error
     except NotFound as error:
         raise StartError(f"there is no AutellixCluster {key}") from error
-    except ApiError as error:
+    except (ApiError, InvalidSpec) as error:
         raise StartError(f"{key}: {error}") from error
 
 
-def _reconciler(
-    applier: Applier, settings: Settings, refresh_figures: Callable[[Key], Awaitable[object]] | None = None
-) -> Reconciler:
-    images = Images(settings.engine_image, settings.controller_image, settings.etcd_image)
-    new_key = secrets.token_urlsafe
-    return Reconciler(applier, images, _now, lambda: new_key(32), settings.namespace, refresh_figures)
+def _images(settings: Settings) -> Images:
+    return Images(settings.engine_image, settings.controller_image, settings.etcd_image)
+
+
+def _new_secret() -> str:
+    return secrets.token_urlsafe(32)
 
 
 def _now() -> datetime:
@@ -152,9 +151,11 @@ async def _running(work: "list[Coroutine[Any, Any, Any]]", stop: asyncio.Event) 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _check_access(applier: KubernetesApplier, settings: Settings) -> None:
-    """Finds out before the watches start, for kopf would only warn and then watch nothing."""
-    for namespace in settings.watch_namespaces or ("default",):
+async def check_access(applier: Applier, namespaces: Sequence[str]) -> None:
+    """Finds out before the watches start, for kopf would only warn and then watch nothing. Raises StartError if there
+    is nothing that could be served: of several namespaces one may be gone. ``namespaces``: none are all."""
+    served, refused = list[str](), dict[str, ApiError]()
+    for namespace in namespaces or ("default",):
         try:
             await applier.list(AUTELLIX_CLUSTER, namespace, {})
         except NotFound as error:
@@ -162,5 +163,14 @@ async def _check_access(applier: KubernetesApplier, settings: Settings) -> None:
                 "the AutellixCluster API is not there: install crds/ or the chart with crds.enabled"
             ) from error
         except ApiError as error:
-            raise StartError(f"cannot list AutellixClusters in namespace {namespace}: {error}") from error
-    log.info("serving %s", ", ".join(settings.watch_namespaces) or "all namespaces")
+            refused[namespace] = error
+        else:
+            served.append(namespace)
+    if not served:
+        namespace, first = next(iter(refused.items()))
+        raise StartError(f"cannot list AutellixClusters in namespace {namespace}: {first}") from first
+    for namespace, refusal in refused.items():
+        log.warning(
+            "namespace %s is not served until the next start: cannot list AutellixClusters: %s", namespace, refusal
+        )
+    log.info("serving %s", ", ".join(served) if namespaces else "all namespaces")

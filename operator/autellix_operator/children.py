@@ -4,12 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from autellix_operator.api.names import (
-    COMPONENT_LABEL,
-    Cluster,
-    Component,
-    Key,
-)
+from autellix_operator.api.names import Cluster, Component, Key
 from autellix_operator.api.spec import KIND
 from autellix_operator.applied import AppliedBefore
 from autellix_operator.kube.applier import (
@@ -22,9 +17,15 @@ from autellix_operator.kube.applier import (
     Applier,
     NotFound,
     Object,
+    Refused,
     Resource,
 )
 
+_WORKLOADS: Final = {
+    Component.ENGINE: DEPLOYMENT,
+    Component.CONTROLLER: DEPLOYMENT,
+    Component.ETCD: STATEFUL_SET,
+}
 _RESOURCES: Final = {resource.kind: resource for resource in (*OWNED, *OPTIONAL)}
 
 
@@ -37,6 +38,11 @@ class ForeignObject(Exception):
 
 class Leftover(Exception):
     """An object of a deleted cluster of the same name is still there; garbage collection will remove it."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f"{kind} {name} of a deleted cluster of the same name is still there: if it does not go, see its finalizers"
+        )
 
 
 class Children:
@@ -77,9 +83,9 @@ class Children:
         return list(self._found[resource].values())
 
     def workloads(self) -> dict[Component, Object]:
-        """Deployments and the StatefulSet, by the part that they are."""
-        found = (each for resource in (DEPLOYMENT, STATEFUL_SET) for each in self.all(resource))
-        return {Component(each["metadata"]["labels"][COMPONENT_LABEL]): each for each in found}
+        """Our Deployments and our StatefulSet, by the part that they are."""
+        found = {part: self._found[each].get(self._cluster.child(part)) for part, each in _WORKLOADS.items()}
+        return {part: live for part, live in found.items() if live is not None and self._is_ours(live)}
 
     def can_have(self, kind: str) -> bool:
         """Whether the API server has this kind of object, one of those that we make."""
@@ -94,11 +100,11 @@ class Children:
                 live = await self._applier.get(resource, self._cluster.namespace, name)
             except NotFound:
                 return None
-        owner = _controller(live)
-        if owner.get("uid") == self._cluster.uid:
+        if self._is_ours(live):
             return live
+        owner = _controller(live)
         if owner.get("kind") == KIND and owner.get("name") == self._cluster.name:
-            raise Leftover(name)
+            raise Leftover(resource.kind, name)
         raise ForeignObject(resource.kind, name)
 
     async def make_anew(self, live: Object | None, manifest: dict[str, Any]) -> Object:
@@ -120,17 +126,26 @@ class Children:
         self._before.remember(self._key, applied, manifest)
         return applied
 
-    async def remove_all_but(self, desired: Iterable[Object]) -> None:
-        """Removes our objects that are not desired (any more)."""
+    async def remove_all_but(self, desired: Iterable[Object]) -> list[tuple[Object, Refused]]:
+        """Removes our objects that are not desired (any more); gives those of which the removal was refused. Raises
+        other kinds of ApiError."""
         wanted = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in desired}
+        refused: list[tuple[Object, Refused]] = []
         for resource in _RESOURCES.values():
             if resource in PERMANENT:
                 continue
             for name, live in self._found.get(resource, {}).items():
                 metadata = live["metadata"]
-                ours = _controller(live).get("uid") == self._cluster.uid
-                if ours and (resource.kind, name) not in wanted and "deletionTimestamp" not in metadata:
+                if (resource.kind, name) in wanted or "deletionTimestamp" in metadata or not self._is_ours(live):
+                    continue
+                try:
                     await self._applier.delete(resource, self._cluster.namespace, name, metadata["uid"])
+                except Refused as error:
+                    refused.append((live, error))
+        return refused
+
+    def _is_ours(self, live: Object) -> bool:
+        return bool(_controller(live).get("uid") == self._cluster.uid)
 
 
 def _controller(live: Object) -> Object:

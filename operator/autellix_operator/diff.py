@@ -1,20 +1,63 @@
 """What a reconcile would change: intended against live, for people.
 
 The API server itself says what an apply would lead to, by a dry run: defaults, quantities and fields of others are
-the same on both sides, so what is shown is what would change. Nothing is written.
+the same on both sides, so what is shown is what would change. Nothing is written. A pause is not heeded: whoever has
+paused a cluster wants to know what would happen without it.
 """
 
 import difflib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
-from autellix_operator.kube.applier import SECRET, Applier, NotFound, Object, Resource
+from autellix_operator.api.names import Cluster, Key
+from autellix_operator.api.spec import parse_spec
+from autellix_operator.applied import AppliedBefore
+from autellix_operator.children import Children, Leftover
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, SECRET, Applier, NotFound, Object, Resource
+from autellix_operator.maker import Applied, Maker
+from autellix_operator.pause import is_paused
+from autellix_operator.references import look_up, references
 
 #: Set by the server with every write.
 _BOOKKEEPING: Final = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a reconcile would change of a cluster."""
+
+    changes: list[str]
+    """A unified diff for each object."""
+    problems: list[str]
+    """What it would not get done, and why: then ``changes`` are not all that the spec asks for."""
+    notes: list[str] = field(default_factory=list)
+
+
+async def difference(dry: Applier, maker: Maker, key: Key) -> Difference:
+    """What a reconcile would change. ``dry`` must be an Applier whose writes are dry runs. Raises InvalidSpec,
+    NotFound or another ApiError."""
+    resource = await dry.get(AUTELLIX_CLUSTER, key.namespace, key.name)
+    if "deletionTimestamp" in resource["metadata"]:
+        return Difference([], ["the cluster is being deleted: nothing of it is changed"])
+    spec, cluster, applier = parse_spec(resource), Cluster.of(resource), DiffApplier(dry)
+    children = await Children.read(applier, cluster, AppliedBefore())
+    try:
+        applied = await maker.make(cluster, spec, children, await look_up(applier, cluster.namespace, references(spec)))
+    except Leftover as error:
+        return Difference(applier.changes, [str(error)])
+    paused = ["the cluster is paused: this is what would change once the annotation is gone"]
+    return Difference(applier.changes, _problems(applied), paused if is_paused(resource) else [])
+
+
+def _problems(applied: Applied) -> list[str]:
+    found = {str(component): problem for component, problem in applied.problems.items()}
+    if applied.monitoring is not None:
+        found["monitoring"] = applied.monitoring
+    return [f"{part}: {problem.reason}: {problem.message}" for part, problem in found.items()]
 
 
 class DiffApplier:
@@ -44,10 +87,9 @@ class DiffApplier:
         return await self._dry.serves(resource)
 
     async def create(self, resource: Resource, manifest: Object) -> Object:
-        """See Applier. Events are no part of a cluster."""
-        if resource.kind != "Event":
-            self._note(resource, manifest["metadata"]["name"], None, manifest)
-            self._made[resource, manifest["metadata"]["name"]] = manifest
+        """See Applier."""
+        self._note(resource, manifest["metadata"]["name"], None, manifest)
+        self._made[resource, manifest["metadata"]["name"]] = manifest
         return manifest
 
     async def apply(self, resource: Resource, manifest: Object) -> Object:

@@ -38,6 +38,8 @@ class Referenced:
     missing: dict[Component, Diagnosis]
     held: dict[Component, tuple[str, ...]]
     """What pods of each part hold from their start on, in the order of the references. Secret."""
+    incomplete: frozenset[Component] = frozenset()
+    """Parts of whose ``held`` something is missing."""
 
 
 def references(spec: Spec) -> list[Reference]:
@@ -81,6 +83,7 @@ async def look_up(applier: Applier, namespace: str, wanted: Iterable[Reference])
     """Reads the objects. Raises ApiError, but not NotFound."""
     missing: dict[Component, Diagnosis] = {}
     held: dict[Component, tuple[str, ...]] = {}
+    incomplete = set[Component]()
     for reference in wanted:
         content, problem = "", None
         try:
@@ -95,7 +98,9 @@ async def look_up(applier: Applier, namespace: str, wanted: Iterable[Reference])
             missing.setdefault(reference.component, Diagnosis(_REASONS[reference.resource], problem))
         if reference.held:
             held[reference.component] = (*held.get(reference.component, ()), content)
-    return Referenced(missing, held)
+            if problem is not None:
+                incomplete.add(reference.component)
+    return Referenced(missing, held, frozenset(incomplete))
 
 
 def _content(live: Object, key: str | None) -> str:

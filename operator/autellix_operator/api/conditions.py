@@ -51,7 +51,7 @@ class Reason(StrEnum):
     APPLY_REFUSED = "ApplyRefused"
     """The API server refused an object that the spec leads to."""
     NAME_CONFLICT = "NameConflict"
-    """An object that is not ours has a name that we need."""
+    """An object that is not ours has a name that we need, or is left of a former cluster or process table."""
     SECRET_MISSING = "SecretMissing"
     """A Secret that the spec refers to, or its key, does not exist."""
     CONFIG_MAP_MISSING = "ConfigMapMissing"

@@ -82,6 +82,11 @@ class Cluster:
         return f"{self.name}-engine-accepted-keys"
 
     @property
+    def digest_salt_secret(self) -> str:
+        """Name of the Secret with what goes into digests of contents."""
+        return f"{self.name}-digest-salt"
+
+    @property
     def table_authority_secret(self) -> str:
         """Name of the Secret with the authority that etcd and controllers trust."""
         return f"{self.child(Component.ETCD)}-ca"

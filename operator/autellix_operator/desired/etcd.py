@@ -16,6 +16,7 @@ PEER_PORT: Final = 2380
 METRICS_PORT: Final = 2381
 _DATA: Final = "/var/lib/etcd"
 _TLS: Final = "/etc/etcd/tls"
+_VOLUME: Final = "data"
 #: etcd advises against more.
 _MAX_QUOTA_BYTES: Final = 8 << 30
 
@@ -93,6 +94,11 @@ def hosts(cluster: Cluster, etcd: ManagedEtcd) -> list[str]:
     return [service, *(f"{member}.{service}" for member in _members(cluster, etcd)), "localhost", "127.0.0.1"]
 
 
+def claim_names(cluster: Cluster, etcd: ManagedEtcd) -> list[str]:
+    """Names of the members' volume claims, as Kubernetes makes them from the StatefulSet."""
+    return [f"{_VOLUME}-{member}" for member in _members(cluster, etcd)]
+
+
 def quota_bytes(size: str) -> int:
     """Most that the database may hold on a volume of this size: half, for the write-ahead log and snapshots need room
     too."""
@@ -150,7 +156,7 @@ def _container(cluster: Cluster, etcd: ManagedEtcd, image: str) -> dict[str, Any
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": pods.CONTAINER_SECURITY,
         "volumeMounts": [
-            {"name": "data", "mountPath": _DATA},
+            {"name": _VOLUME, "mountPath": _DATA},
             {"name": "tls", "mountPath": _TLS, "readOnly": True},
         ],
     }
@@ -165,7 +171,7 @@ def _claim(cluster: Cluster, etcd: ManagedEtcd) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "labels": cluster.labels(Component.ETCD)},
+        "metadata": {"name": _VOLUME, "labels": cluster.labels(Component.ETCD)},
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": storage.size}},

@@ -7,19 +7,16 @@ place. So a former key outlives the Secret whose deletion asks for another one, 
 followed by one that sees the same and goes on.
 """
 
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from autellix_operator.api.names import ACCEPTED_KEYS, ENGINE_KEY, FORMER_KEYS_ANNOTATION, Cluster, Component
 from autellix_operator.children import Children
+from autellix_operator.keys.contents import decoded, encoded
 from autellix_operator.keys.rotation import AcceptedKeys, next_keys
 from autellix_operator.kube.applier import SECRET, Conflict, Object
-
-_SALT: Final = "digest-salt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +25,6 @@ class EngineKeySecrets:
 
     used: Object = field(repr=False)
     accepted: Object = field(repr=False)
-    salt: str = field(repr=False)
-    """A secret that does not change when keys do, for digests of other contents."""
     until: datetime | None
     """When there is a former key to drop."""
 
@@ -54,36 +49,31 @@ async def ensure_engine_keys(
         raise Conflict(409, "Conflict", f"Secret {cluster.engine_key_secret} was removed meanwhile")
     before = await children.find(SECRET, cluster.accepted_keys_secret)
     wanted = next_keys(key, _accepted_before(before), now)
-    salt = _text(before, _SALT) or new_secret()
-    accepted = await children.apply(_accepted(cluster, wanted, salt))
-    return EngineKeySecrets(used, accepted, salt, wanted.until)
+    accepted = await children.apply(_accepted(cluster, wanted))
+    return EngineKeySecrets(used, accepted, wanted.until)
 
 
 def used_first(accepted: Mapping[str, Any]) -> list[str]:
     """The keys of the Secret of those that engines accept, first the one in use."""
-    return _text(accepted, ACCEPTED_KEYS).split()
+    return decoded(accepted, ACCEPTED_KEYS).split()
 
 
 def _used(cluster: Cluster, key: str) -> dict[str, Any]:
-    return {**_manifest(cluster, cluster.engine_key_secret), "type": "Opaque", "data": _data({ENGINE_KEY: key})}
+    return {**_manifest(cluster, cluster.engine_key_secret), "type": "Opaque", "data": encoded({ENGINE_KEY: key})}
 
 
-def _accepted(cluster: Cluster, accepted: AcceptedKeys, salt: str) -> dict[str, Any]:
+def _accepted(cluster: Cluster, accepted: AcceptedKeys) -> dict[str, Any]:
     annotations = {FORMER_KEYS_ANNOTATION: _written(accepted.until)} if accepted.until else None
     lines = "".join(f"{key}\n" for key in accepted.keys)
     return {
         **_manifest(cluster, cluster.accepted_keys_secret, annotations),
         "type": "Opaque",
-        "data": _data({ACCEPTED_KEYS: lines, _SALT: salt}),
+        "data": encoded({ACCEPTED_KEYS: lines}),
     }
 
 
 def _manifest(cluster: Cluster, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": cluster.metadata(Component.ENGINE, name, annotations)}
-
-
-def _data(contents: Mapping[str, str]) -> dict[str, str]:
-    return {name: b64encode(value.encode()).decode() for name, value in contents.items()}
 
 
 def _accepted_before(secret: Object | None) -> AcceptedKeys:
@@ -104,16 +94,9 @@ def _written(time: datetime) -> str:
 
 def _key(secret: Mapping[str, Any]) -> str:
     """The key in use, empty if there is none that a header can carry."""
-    key = _text(secret, ENGINE_KEY)
+    key = decoded(secret, ENGINE_KEY)
     return key if _is_usable(key) else ""
 
 
 def _is_usable(key: str) -> bool:
     return all("!" <= character <= "~" for character in key)
-
-
-def _text(secret: Mapping[str, Any] | None, name: str) -> str:
-    try:
-        return b64decode(((secret or {}).get("data") or {}).get(name, "")).decode()
-    except (NotBase64, UnicodeDecodeError):
-        return ""

@@ -4,7 +4,6 @@ Three Secrets: the authority, whose key no pod sees; the members' certificate; t
 random, so they are created and never applied; only labels and owner are.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from autellix_operator.api.names import Cluster, Component
 from autellix_operator.api.process_table import ManagedEtcd
 from autellix_operator.children import Children
 from autellix_operator.desired.etcd import hosts
+from autellix_operator.keys.contents import decoded, encoded
 from autellix_operator.kube.applier import SECRET, Conflict, Object
 from autellix_operator.tls.certificates import Pair, is_good, is_good_authority, issue, new_authority
 
@@ -45,7 +45,7 @@ async def ensure_table_secrets(children: Children, cluster: Cluster, etcd: Manag
     }
     for name, (subject, names) in wanted.items():
         live = await children.find(SECRET, name)
-        trusted = _text(live, "ca.crt") == authority.certificate
+        trusted = decoded(live, "ca.crt") == authority.certificate
         if live is None or not trusted or not is_good(_pair(live), authority, names, now):
             pair = issue(authority, subject, names, now)
             await children.make_anew(live, _secret(cluster, name, pair, authority))
@@ -53,7 +53,7 @@ async def ensure_table_secrets(children: Children, cluster: Cluster, etcd: Manag
     names_of_all: Sequence[str] = (cluster.table_authority_secret, *wanted)
     held = [await children.apply(_metadata(cluster, name)) for name in names_of_all]
     for secret in held:
-        if not _text(secret, "tls.crt"):
+        if not decoded(secret, "tls.crt"):
             raise Conflict(409, "Conflict", f"Secret {secret['metadata']['name']} was removed meanwhile")
     return TableSecrets(*held)
 
@@ -62,8 +62,7 @@ def _secret(cluster: Cluster, name: str, pair: Pair, authority: Pair | None = No
     contents = {"tls.crt": pair.certificate, "tls.key": pair.key}
     if authority is not None:
         contents["ca.crt"] = authority.certificate
-    data = {key: b64encode(value.encode()).decode() for key, value in contents.items()}
-    return {**_metadata(cluster, name), "type": "kubernetes.io/tls", "data": data}
+    return {**_metadata(cluster, name), "type": "kubernetes.io/tls", "data": encoded(contents)}
 
 
 def _metadata(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -71,9 +70,4 @@ def _metadata(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _pair(secret: Mapping[str, Any] | None) -> Pair:
-    return Pair(_text(secret, "tls.crt"), _text(secret, "tls.key"))
-
-
-def _text(secret: Mapping[str, Any] | None, key: str) -> str:
-    data = (secret or {}).get("data") or {}
-    return b64decode(data.get(key, "")).decode(errors="replace")
+    return Pair(decoded(secret, "tls.crt"), decoded(secret, "tls.key"))

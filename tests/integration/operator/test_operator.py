@@ -15,6 +15,7 @@ from support.resources import intent
 CHILDREN = {
     ("secrets", "demo-engine-key"),
     ("secrets", "demo-engine-accepted-keys"),
+    ("secrets", "demo-digest-salt"),
     ("secrets", "demo-etcd-ca"),
     ("secrets", "demo-etcd-server"),
     ("secrets", "demo-etcd-client"),
@@ -75,6 +76,10 @@ def test_drift_is_undone_and_what_others_own_is_left(bench: Bench) -> None:
     bench.patch("services", "demo", {"metadata": {"annotations": {"somebody": "else"}}})
     bench.patch("services", "demo", {"metadata": {"labels": {"app.kubernetes.io/instance": "other"}}})
     bench.patch("services", "demo-etcd", {"metadata": {"labels": {"autellix.dev/cluster": None}}})
+    eventually(
+        lambda: bench.get("services", "demo-etcd")["metadata"]["labels"].get("autellix.dev/cluster") == "demo",
+        "the label by which it is found is back",
+    )
     eventually(lambda: bench.get("deployments", "demo-engine")["spec"]["replicas"] == 1, "replicas are 1 again")
     eventually(
         lambda: bench.get("services", "demo")["metadata"]["labels"]["app.kubernetes.io/instance"] == "demo",

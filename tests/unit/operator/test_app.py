@@ -2,13 +2,16 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from kubernetes.aio.config import kube_config
 
-from autellix_operator.app import StartError, run
+from autellix_operator.app import StartError, check_access, run
+from autellix_operator.kube.applier import ApiError, NotFound, Object, Refused, Resource
 from autellix_operator.settings import Settings
+from support.memory_applier import MemoryApplier
 
 
 def settings(listen: str) -> Settings:
@@ -45,3 +48,40 @@ async def test_an_address_in_use_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(StartError, match=f"cannot listen on {address}: .*address already in use"):
             await run(settings(address))
+
+
+class Namespaces(MemoryApplier):
+    """An API in which some namespaces cannot be read."""
+
+    def __init__(self, **errors: ApiError) -> None:
+        super().__init__()
+        self._errors = errors
+
+    async def list(self, resource: Resource, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        if error := self._errors.get(namespace):
+            raise error
+        return await super().list(resource, namespace, labels)
+
+
+def forbidden() -> ApiError:
+    return Refused(403, "Forbidden", "autellixclusters is forbidden")
+
+
+async def test_a_namespace_that_is_gone_is_told_and_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    await check_access(Namespaces(b=forbidden()), ["a", "b", "c"])
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "namespace b is not served until the next start: cannot list AutellixClusters: autellixclusters is forbidden"
+    ]
+
+
+async def test_an_operator_that_could_serve_no_namespace_does_not_start() -> None:
+    with pytest.raises(StartError, match="cannot list AutellixClusters in namespace a: autellixclusters is forbidden"):
+        await check_access(Namespaces(a=forbidden(), b=forbidden()), ["a", "b"])
+    with pytest.raises(StartError, match="cannot list AutellixClusters in namespace default: "):
+        await check_access(Namespaces(default=forbidden()), [])
+
+
+@pytest.mark.parametrize("namespaces", [[], ["a", "default"]])
+async def test_a_missing_api_is_named_whatever_the_namespace(namespaces: list[str]) -> None:
+    with pytest.raises(StartError, match="the AutellixCluster API is not there"):
+        await check_access(Namespaces(default=NotFound(404, "NotFound", "no")), namespaces)

@@ -61,7 +61,7 @@ async def test_a_new_cluster_gets_all_its_objects_in_one_reconcile_and_the_secon
     operator = reconciler(api)
     result = await operator.reconcile(KEY)
     assert result.exists
-    assert len(children(api)) == 19
+    assert len(children(api)) == 20
     assert api.objects[AUTELLIX_CLUSTER, "space", "demo"]["status"]["conditions"]
     api.writes.clear()
     await operator.reconcile(KEY)

@@ -10,7 +10,8 @@ from autellix_operator.api.names import Cluster, Component
 from autellix_operator.api.spec import parse_spec
 from autellix_operator.diagnosis import Diagnosis
 from autellix_operator.events import event_of_change
-from autellix_operator.status import Observed, invalid_status, status_of
+from autellix_operator.status import invalid_status, status_of
+from autellix_operator.verdicts import Observed
 from support.memory_applier import cluster_resource
 
 Json = Any
