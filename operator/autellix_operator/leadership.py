@@ -166,11 +166,10 @@ class Leadership:
         asked = self._others.get(namespace)
         if asked is not None and self._clock() - asked <= _ASKED_SECONDS:
             return True
-        if await self._ask(namespace):
+        held = await self._ask(namespace)
+        if held:
             self._others[namespace] = self._clock()
-            return True
-        self._others.pop(namespace, None)
-        return False
+        return held
 
     async def _ask(self, namespace: str) -> bool:
         try:

@@ -33,6 +33,11 @@ class Operator:
     async def reconcile(self) -> None:
         await Reconciler(self.api, IMAGES, lambda: NOON, lambda: f"secret-{next(self._numbers)}").reconcile(KEY)
 
+    async def follows_one_that_kept_it_with_the_keys(self, salt: str) -> None:
+        """The operator before applied the salt as a part of another Secret."""
+        accepted = copy.deepcopy(self.api.objects[ACCEPTED])
+        await self.api.apply(SECRET, accepted | {"data": accepted["data"] | {"digest-salt": salt}})
+
     def templates(self) -> Json:
         found = (each for address, each in self.api.objects.items() if address[0] is DEPLOYMENT)
         return copy.deepcopy([each["spec"]["template"] for each in found])
@@ -60,12 +65,10 @@ async def test_dropping_a_leaked_key_replaces_no_engine(operator: Operator) -> N
 async def test_an_upgrade_takes_over_the_salt_that_lay_with_the_keys_and_replaces_no_engine(operator: Operator) -> None:
     before = operator.templates()
     salt = operator.api.objects.pop(SALT)["data"]["salt"]
-    # As an operator before this one left it.
-    accepted = operator.api.objects[ACCEPTED]
-    accepted["data"]["digest-salt"] = salt
-    operator.api.put(SECRET, accepted)
+    await operator.follows_one_that_kept_it_with_the_keys(salt)
     await operator.reconcile()
     assert operator.api.objects[SALT]["data"]["salt"] == salt
+    assert "digest-salt" not in operator.api.objects[ACCEPTED]["data"]
     assert operator.templates() == before
     operator.api.writes.clear()
     await operator.reconcile()
@@ -76,9 +79,7 @@ async def test_an_upgrade_takes_over_the_salt_that_lay_with_the_keys_and_replace
 async def test_an_upgrade_that_ends_half_way_loses_no_salt(operator: Operator, failing: int) -> None:
     before = operator.templates()
     salt = operator.api.objects.pop(SALT)["data"]["salt"]
-    accepted = operator.api.objects[ACCEPTED]
-    accepted["data"]["digest-salt"] = salt
-    operator.api.put(SECRET, accepted)
+    await operator.follows_one_that_kept_it_with_the_keys(salt)
     original, writes = operator.api._store, itertools.count()
 
     def store(*arguments: Any) -> Json:

@@ -77,6 +77,14 @@ async def test_volumes_that_go_with_their_table_are_waited_for(going: Json) -> N
     assert condition(api, "Degraded")["status"] == "False"
 
 
+async def test_one_volume_that_stays_is_enough_to_ask_for_help() -> None:
+    api = with_claims(3, 0)
+    metadata = {"name": "data-demo-etcd-1", "namespace": "space", "labels": LABELS}
+    api.put(CLAIM, {"metadata": metadata | {"deletionTimestamp": "2026-01-02T12:00:00Z"}})
+    await reconcile(api)
+    assert condition(api, "ProcessTableReady")["reason"] == "NameConflict"
+
+
 async def test_members_that_run_are_left_alone() -> None:
     api = with_claims(3)
     await reconcile(api)
@@ -89,6 +97,6 @@ async def test_members_that_run_are_left_alone() -> None:
 
 async def test_claims_of_others_do_not_count() -> None:
     api = with_claims(1)
-    api.put(CLAIM, {"metadata": {"name": "data-demo-etcd-copy", "namespace": "space", "labels": LABELS}})
+    api.put(CLAIM, {"metadata": {"name": "data-demo-etcd-0-copy", "namespace": "space", "labels": LABELS}})
     await reconcile(api)
     assert has_members(api)
