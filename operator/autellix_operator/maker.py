@@ -22,13 +22,16 @@ from autellix_operator.kube.applier import (
     CLAIM,
     DEPLOYMENT,
     OPTIONAL,
+    POD,
     REPLICA_SET,
+    SERVICE_ACCOUNT,
     STATEFUL_SET,
     ApiError,
     Object,
     Refused,
 )
 from autellix_operator.newest import newest_revision
+from autellix_operator.pods import accounts_in_use
 from autellix_operator.references import Referenced
 from autellix_operator.retained import claims_in_the_way
 from autellix_operator.tls.table import ensure_table_secrets
@@ -80,7 +83,8 @@ class Maker:
         await self._prepare_scale_down(cluster, spec, applied.workloads.get(Component.ENGINE))
         engines = applied.workloads.get(Component.ENGINE)
         revision = newest_revision(engines, children.all(REPLICA_SET)) if engines else None
-        desired = desired_objects(cluster, spec, self.images, digests, self.operator_namespace, revision)
+        accounts = accounts_in_use(children.all(POD), Component.CONTROLLER)
+        desired = desired_objects(cluster, spec, self.images, digests, self.operator_namespace, revision, accounts)
         if in_the_way := etcd and claims_in_the_way(cluster, etcd, children.all(CLAIM)):
             name = cluster.child(Component.ETCD)
             if await children.find(STATEFUL_SET, name) is None:
@@ -88,7 +92,8 @@ class Maker:
                 desired = [each for each in desired if each["kind"] != STATEFUL_SET.kind]
         for manifest in desired:
             await _apply(children, manifest, applied)
-        wanted = [salt.secret, *keys.all, *(table.all if table else ()), *desired]
+        kept = [{"kind": SERVICE_ACCOUNT.kind, "metadata": {"name": name}} for name in accounts]
+        wanted = [salt.secret, *keys.all, *(table.all if table else ()), *desired, *kept]
         for live, refusal in await children.remove_all_but(wanted):
             message = f"{live['kind']} {live['metadata']['name']} is not removed: {refusal}"
             _note(applied, live, Diagnosis(Reason.APPLY_REFUSED, message[:1000]))

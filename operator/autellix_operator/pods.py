@@ -1,7 +1,9 @@
 """What a pod says of itself. Pure functions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+from autellix_operator.api.names import COMPONENT_LABEL, Component
 
 Object = Mapping[str, Any]
 
@@ -18,3 +20,14 @@ def ready_condition(pod: Object) -> Mapping[str, Any]:
 def is_ready(pod: Object) -> bool:
     """Whether a pod serves and is not about to go."""
     return "deletionTimestamp" not in pod["metadata"] and ready_condition(pod).get("status") == "True"
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether its containers have ended for good."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def accounts_in_use(pods: Iterable[Object], component: Component) -> frozenset[str]:
+    """Names of the service accounts of a part's pods that have not ended."""
+    ours = (pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == component and not has_ended(pod))
+    return frozenset(name for pod in ours if (name := pod.get("spec", {}).get("serviceAccountName")))

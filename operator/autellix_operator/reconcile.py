@@ -140,6 +140,7 @@ class Reconciler:
             referenced.missing,
             applied.monitoring,
             previous.get("processTable", {}),
+            referenced.pull_secrets,
         )
         status_now = paused_status if stopped else status_of
         status = status_now(cluster, spec, generation, observed, previous, self._now())

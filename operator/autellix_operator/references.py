@@ -21,7 +21,8 @@ _REASONS = {
 class Reference:
     """An object that the spec refers to, and the part that needs it."""
 
-    component: Component
+    component: Component | None
+    """None: pods of all parts use it, and Kubernetes goes on without it where it can."""
     field: str
     resource: Resource
     name: str
@@ -40,12 +41,14 @@ class Referenced:
     """What pods of each part hold from their start on, in the order of the references. Secret."""
     incomplete: frozenset[Component] = frozenset()
     """Parts of whose ``held`` something is missing."""
+    pull_secrets: Diagnosis | None = None
+    """A missing Secret for image registries, which matters only if an image cannot be had without it."""
 
 
 def references(spec: Spec) -> list[Reference]:
     """All objects that the spec refers to."""
     engine = Component.ENGINE
-    found = []
+    found = [Reference(None, "spec.imagePullSecrets", SECRET, each.name) for each in spec.image_pull_secrets]
     if token := spec.model.token_secret_ref:
         found.append(Reference(engine, "spec.model.tokenSecretRef", SECRET, token.name, token.key))
     if spec.model.cache and (claim := spec.model.cache.claim_name):
@@ -84,6 +87,7 @@ async def look_up(applier: Applier, namespace: str, wanted: Iterable[Reference])
     missing: dict[Component, Diagnosis] = {}
     held: dict[Component, tuple[str, ...]] = {}
     incomplete = set[Component]()
+    pull_secrets: Diagnosis | None = None
     for reference in wanted:
         content, problem = "", None
         try:
@@ -94,13 +98,17 @@ async def look_up(applier: Applier, namespace: str, wanted: Iterable[Reference])
             content = _content(live, reference.key)
             if reference.key is not None and not content:
                 problem = f"{reference.field}: {reference.resource.kind} {reference.name} has no key {reference.key}"
-        if problem is not None:
-            missing.setdefault(reference.component, Diagnosis(_REASONS[reference.resource], problem))
+        diagnosis = Diagnosis(_REASONS[reference.resource], problem) if problem is not None else None
+        if reference.component is None:
+            pull_secrets = pull_secrets or diagnosis
+            continue
+        if diagnosis is not None:
+            missing.setdefault(reference.component, diagnosis)
         if reference.held:
             held[reference.component] = (*held.get(reference.component, ()), content)
             if problem is not None:
                 incomplete.add(reference.component)
-    return Referenced(missing, held, frozenset(incomplete))
+    return Referenced(missing, held, frozenset(incomplete), pull_secrets)
 
 
 def _content(live: Object, key: str | None) -> str:

@@ -9,7 +9,7 @@ from autellix_operator.api.conditions import ConditionType, Reason
 from autellix_operator.api.names import COMPONENT_LABEL, Cluster, Component
 from autellix_operator.api.spec import Spec
 from autellix_operator.diagnosis import Object
-from autellix_operator.pods import is_ready
+from autellix_operator.pods import has_ended, is_ready
 from autellix_operator.verdicts import Observed, Verdict, Wanted, judge
 
 _FIGURES = ("programs", "processTable")
@@ -35,7 +35,7 @@ def paused_status(
     if applied != generation:
         wanted = _of_before(wanted, observed, previous)
         # It is the spec that waits that refers to them.
-        observed = replace(observed, missing={})
+        observed = replace(observed, missing={}, pull_secrets=None)
     # Nothing was applied, so nothing was found out about that.
     verdicts = judge(replace(wanted, monitoring=False), observed, now)
     verdicts[ConditionType.PROGRESSING] = Verdict(False, Reason.PAUSED, "paused by annotation: nothing is changed")
@@ -73,7 +73,7 @@ def engine_states(pods: Sequence[Object]) -> dict[str, int]:
     for pod in pods:
         if pod["metadata"]["labels"].get(COMPONENT_LABEL) != Component.ENGINE:
             continue
-        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        if has_ended(pod):
             continue
         draining = "deletionTimestamp" in pod["metadata"]
         states["draining" if draining else "serving" if is_ready(pod) else "starting"] += 1

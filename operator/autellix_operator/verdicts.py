@@ -49,6 +49,8 @@ class Observed:
     """What is wrong with the objects of the Prometheus Operator."""
     table: Mapping[str, Any] = field(default_factory=dict)
     """What controllers said last of the process table: the field ``processTable`` of the status."""
+    pull_secrets: Diagnosis | None = None
+    """A Secret for image registries that is not there: told where an image cannot be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ def _part(component: Component, wanted: Wanted, observed: Observed, now: datetim
     claims = [each for each in observed.claims if each["metadata"]["labels"].get(COMPONENT_LABEL) == component]
     newest = newest_pods(workload, pods, observed.replica_sets)
     if problem := refused_pods(workload) or diagnose(newest, claims, now):
-        return Verdict(False, problem.reason, problem.message)
+        hint = observed.pull_secrets if problem.reason == Reason.IMAGE_PULL_FAILED else None
+        return Verdict(False, problem.reason, f"{problem.message}; {hint.message}" if hint else problem.message)
     if total == 0 or (seen and total == updated):
         return Verdict(False, Reason.STARTING, f"{ready} of {replicas} {noun}s serve")
     progress = (

@@ -1,5 +1,6 @@
 """Who the pods are and what they may do: service accounts, and the one right that controllers need."""
 
+from collections.abc import Collection
 from typing import Any
 
 from autellix_operator.api.names import Cluster, Component
@@ -33,8 +34,9 @@ def controller_role(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def controller_role_binding(cluster: Cluster, spec: Spec) -> dict[str, Any]:
-    """Gives controllers their Role."""
+def controller_role_binding(cluster: Cluster, spec: Spec, in_use: Collection[str] = ()) -> dict[str, Any]:
+    """Gives controllers their Role. ``in_use``: accounts of those that run, which are to be replaced if they have
+    another one than the spec wants, and find engines until then."""
     name = cluster.child(Component.CONTROLLER)
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -42,6 +44,7 @@ def controller_role_binding(cluster: Cluster, spec: Spec) -> dict[str, Any]:
         "metadata": cluster.metadata(Component.CONTROLLER, name),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         "subjects": [
-            {"kind": "ServiceAccount", "name": controller_account(cluster, spec), "namespace": cluster.namespace}
+            {"kind": "ServiceAccount", "name": name, "namespace": cluster.namespace}
+            for name in sorted({controller_account(cluster, spec), *in_use})
         ],
     }

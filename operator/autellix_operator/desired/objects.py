@@ -1,5 +1,6 @@
 """All objects of a cluster, in the order in which they are applied."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,19 +32,20 @@ def desired_objects(
     digests: Digests,
     operator_namespace: str = "",
     engine_revision: str | None = None,
+    accounts_in_use: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Everything that is applied for a cluster: what a pod needs comes before the pod.
 
     ``operator_namespace``: where the operator runs, for the policies of the network. ``engine_revision``: Kubernetes'
-    hash of the engines' newest pod template, if it has one. The same input gives the same output. Raises InvalidSpec if
-    a pod template of the spec cannot be merged.
+    hash of the engines' newest pod template, if it has one. ``accounts_in_use``: of controllers that
+    run. The same input gives the same output. Raises InvalidSpec if a pod template of the spec cannot be merged.
     """
     managed = spec.process_table.etcd.managed
     objects = [
         *([] if spec.engine.service_account_name else [service_account(cluster, Component.ENGINE)]),
         *([] if spec.controller.service_account_name else [service_account(cluster, Component.CONTROLLER)]),
         controller_role(cluster),
-        controller_role_binding(cluster, spec),
+        controller_role_binding(cluster, spec, accounts_in_use),
         *disruption_budgets(cluster, spec),
         *network_policies(cluster, spec, operator_namespace),
         engine_service(cluster, engine_revision),

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from autellix_operator.api.spec import parse_spec
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, CONFIG_MAP, DEPLOYMENT, SECRET, Resource
 from autellix_operator.reconcile import Reconciler
+from autellix_operator.references import look_up, references
 from support.memory_applier import MemoryApplier, cluster_resource
 from support.reconciles import IMAGES, KEY, NOON, condition
 
@@ -107,3 +109,17 @@ async def test_pods_that_never_had_an_object_start_anew_when_it_comes() -> None:
     engine, controller = templates(api)
     assert engine != before[0]
     assert controller == before[1]
+
+
+async def test_pull_secrets_are_looked_up_and_waited_for_by_nobody() -> None:
+    api = MemoryApplier()
+    api.put(AUTELLIX_CLUSTER, cluster_resource({"imagePullSecrets": [{"name": "here"}, {"name": "gone"}]}))
+    api.put(SECRET, {"metadata": {"name": "here", "namespace": "space"}})
+    result = await Reconciler(api, IMAGES, lambda: NOON, lambda: "salt").reconcile(KEY)
+    assert result.requeue_after is None
+    assert result.references == {("Secret", "here"), ("Secret", "gone")}
+    assert condition(api, "Ready")["reason"] == "Starting"
+    found = await look_up(api, "space", references(parse_spec(api.objects[AUTELLIX_CLUSTER, "space", "demo"])))
+    assert found.missing == {}
+    assert found.pull_secrets is not None
+    assert found.pull_secrets.message == "spec.imagePullSecrets: there is no Secret gone"

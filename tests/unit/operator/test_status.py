@@ -154,6 +154,17 @@ def test_a_failing_pod_speaks_for_its_own_part_only() -> None:
     assert found["ControllerReady"] == ("False", "Starting")
 
 
+def test_an_image_that_cannot_be_had_is_told_with_the_pull_secrets_that_are_not_there() -> None:
+    engines = {Component.ENGINE: workload(1, readyReplicas=0)}
+    pods: Json = {"pods": [failing_pod("1")], "replica_sets": [replica_set("1", TEMPLATE)]}
+    lacking = Diagnosis(Reason.SECRET_MISSING, "spec.imagePullSecrets: there is no Secret registry")
+    found = status(engines, pull_secrets=lacking, **pods)
+    assert conditions(found)["EnginesReady"] == ("False", "ImagePullFailed")
+    told = "container engine: image i: no such host; spec.imagePullSecrets: there is no Secret registry"
+    assert found["conditions"][0]["message"].endswith(told)
+    assert conditions(status(pull_secrets=lacking))["Degraded"] == ("False", "Available"), "images may be public"
+
+
 def test_a_failing_pod_that_is_being_replaced_is_not_what_the_condition_tells() -> None:
     engines = workload(1, replicas=2, updatedReplicas=1, readyReplicas=0)
     sets = [replica_set("old", {"spec": {"image": "old"}}), replica_set("new", TEMPLATE)]
