@@ -54,7 +54,11 @@ def command_line() -> argparse.ArgumentParser:
         help="long calls at the same time; the order shows where they hold every slot [default 2]",
     )
     prove.add_argument(
-        "--long-tokens", type=_positive, default=512, metavar="N", help="tokens of a long call [default 512]"
+        "--long-tokens",
+        type=_positive,
+        default=512,
+        metavar="N",
+        help="tokens of a long call, more in repeats [default 512]",
     )
     prove.add_argument("--seconds", type=_positive, default=300, metavar="N", help="for all of it [default 300]")
     return parser

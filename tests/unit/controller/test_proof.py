@@ -48,15 +48,18 @@ def test_what_breaks_the_promise_is_named(short: list[Answer], session: dict[str
 def least_served_first() -> Script:
     """As an engine does that runs the short program first: long calls end a while after it."""
     short_ended = asyncio.Semaphore(0)
+    short_calls: list[Call] = []
 
     async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
         response = await start_stream(request)
         await response.write(event("once"))
-        if call.body["max_tokens"] == PLAN.long_tokens:
+        if call.body["max_tokens"] >= PLAN.long_tokens:
             await short_ended.acquire()
             await asyncio.sleep(0.3)
+        else:
+            short_calls.append(call)
         await response.write(event(" upon", finish_reason="length") + DONE)
-        if call.body["max_tokens"] != PLAN.long_tokens and len(engine.calls) == PLAN.long_calls + 2:
+        if len(short_calls) == 2:
             for _ in range(PLAN.long_calls):
                 short_ended.release()
         return response
@@ -70,6 +73,21 @@ async def test_a_cluster_that_keeps_its_promise_is_proved_and_its_sessions_end()
         found = await prove(f"{replica.url}/v1", None, PLAN)
         assert len(found) == 3
         assert all(call.body["ignore_eos"] for call in engine.calls)
+        assert (await replica.json("GET", "/v1/sessions"))[1]["data"] == []
+
+
+async def test_what_came_out_of_order_is_tried_again_with_longer_calls() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        at_once, in_order = pieces(event("once"), event(finish_reason="length"), DONE), least_served_first()
+
+        async def script(engine: FakeEngine, request: web.Request, call: Call) -> web.StreamResponse:
+            first_round = len(engine.calls) <= PLAN.long_calls + 2
+            return await (at_once if first_round else in_order)(engine, request, call)
+
+        engine.script = script
+        found = await prove(f"{replica.url}/v1", None, PLAN)
+        assert found[0].startswith("the short program ended first")
+        assert sorted(call.body["max_tokens"] for call in engine.calls) == [8] * 4 + [64] * 2 + [128] * 2
         assert (await replica.json("GET", "/v1/sessions"))[1]["data"] == []
 
 
