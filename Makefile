@@ -23,19 +23,19 @@ include make/bench.mk
 .PHONY: test test-unit test-integration test-e2e
 # All parts run, whichever fails, so that one run tells everything.
 test: MEMORY_GIB := 14
-test: machine venv ## all tests: unit, integration, end to end
+test: machine compiler venv ## all tests: unit, integration, end to end
 	@failed=; for part in unit integration e2e; do $(MAKE) --no-print-directory test-$$part || failed="$$failed test-$$part"; done; \
 	[ -z "$$failed" ] || { echo "make: failed:$$failed" >&2; exit 1; }
 
-test-unit: venv helm ## fast tests, no services (under 2 minutes)
+test-unit: compiler venv helm ## fast tests, no services (under 2 minutes)
 	$(PYTEST) tests/unit --numprocesses=auto --maxprocesses=4 --dist=worksteal $(ARGS)
 
 # In two processes: each waits half of its time, and two engines are what the memory has room for.
 test-integration: MEMORY_GIB := 12
-test-integration: machine venv programs test-programs ## real etcd, API server, vLLM
+test-integration: machine venv programs test-programs test-images ## real etcd, API server, vLLM
 	$(PYTEST) tests/integration --verbose --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-test-e2e: machine venv programs ## real pods, traffic, faults on the throw-away Kubernetes
+test-e2e: machine venv programs test-images ## real pods, traffic, faults on the throw-away Kubernetes
 	$(PYTEST) tests/e2e --verbose --capture=no $(ARGS)
 
 .PHONY: test-etcd-versions
@@ -53,11 +53,11 @@ soak-gateway: venv ## 10,000 aborted calls and 2,000 streams at once through the
 	ulimit -n 20000; $(PYTEST) tests/soak/test_gateway_soak.py -s --timeout=900 $(ARGS)
 
 .PHONY: soak-e2e
-soak-e2e: machine venv programs ## changes to a cluster under traffic, also those too long for CI, three times over (40 minutes; ROUNDS=3)
+soak-e2e: machine venv programs test-images ## changes to a cluster under traffic, also those too long for CI, three times over (40 minutes; ROUNDS=3)
 	AUTELLIX_SOAK_ROUNDS=$(or $(ROUNDS),3) $(PYTEST) tests/e2e/test_changes.py --capture=no $(ARGS)
 
 .PHONY: demo demo-down
-demo: machine venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
+demo: machine demo-tools venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m demo up
 
 demo-down: python ## remove every trace of the demo

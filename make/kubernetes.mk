@@ -8,8 +8,16 @@ MEMORY_GIB := 2
 demo: MEMORY_GIB := 9
 test-e2e: MEMORY_GIB := 14
 .PHONY: machine
-machine: python # root, Linux, memory, disk, tools
+machine: installable # root, Linux, memory, disk, tools
 	@$(ONENODE) check --memory-gib $(MEMORY_GIB)
+
+.PHONY: demo-tools
+demo-tools: python # what the demo's last words tell people to type
+	@[ -n "$${KUBE_CONTEXT:-}" ] || $(ONENODE) tools curl
+
+.PHONY: compiler
+compiler: python # for the unit tests of the kernels, which run the GPU's source on the CPU
+	@$(ONENODE) tools g++
 
 .PHONY: helm
 helm: python # only helm, which `make lint` and the chart's unit tests need
@@ -23,6 +31,11 @@ programs: python # Kubernetes, etcd, helm
 .PHONY: test-programs
 test-programs: programs # Prometheus' rule engine and etcd's tools, for tests of alerts and of the documentation
 	@$(ONENODE) build rules etcdctl etcdutl >/dev/null
+
+# Before the tests that run pods. A cluster of one's own pulls its images, and building them takes root.
+.PHONY: test-images
+test-images: programs # operator, controller, engine, etcd
+	@[ -n "$${KUBE_CONTEXT:-}" ] || $(ONENODE) images >/dev/null
 
 .PHONY: images
 images: python ## build the images of operator, controller, engine, etcd (cached by their content)

@@ -10,8 +10,13 @@ python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); it takes Python 3.11 to 3.13: make PYTHON=..." >&2; exit 1; }
 
-$(CACHE)/uv-$(UV_VERSION)/bin/uv: | python
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: $(PYTHON) has no venv module; install python3-venv' >&2; exit 1; }
+# Whether the environment can be made here, asked before anything long.
+.PHONY: installable
+installable: python
+	@[ "$$(uname -sm)" = "Linux x86_64" ] || { echo "make: the locked environment is for Linux on x86_64, this is $$(uname -sm); use a machine of that kind, virtual or not" >&2; exit 1; }
+	@[ -x "$(UV)" ] || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'make: $(PYTHON) has no venv module; on Debian, as root: apt-get install python3-venv' >&2; exit 1; }
+
+$(CACHE)/uv-$(UV_VERSION)/bin/uv: | installable
 	@echo "installing uv $(UV_VERSION) into the cache folder"
 	@mkdir -p $(CACHE) || { echo 'make: the cache folder cannot be written; name another: XDG_CACHE_HOME=... make' >&2; exit 1; }
 	$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
@@ -21,8 +26,7 @@ $(CACHE)/uv-$(UV_VERSION)/bin/uv: | python
 venv: .venv/.synced ## the Python environment in .venv, exactly as locked
 
 # Bytecode is compiled here because engine pods mount this environment read-only.
-.venv/.synced: pyproject.toml requirements.lock engine_image/vllm-cpu/pyproject.toml | python $(UV)
-	@[ "$$(uname -sm)" = "Linux x86_64" ] || { echo "make: the locked environment is for Linux on x86_64, this is $$(uname -sm)" >&2; exit 1; }
+.venv/.synced: pyproject.toml requirements.lock engine_image/vllm-cpu/pyproject.toml | installable $(UV)
 	[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" --no-python-downloads .venv
 	@echo "installing the locked environment (3 GB the first time, a minute or two)"
 	$(UV) pip sync --python .venv/bin/python --compile-bytecode requirements.lock
@@ -45,7 +49,7 @@ DOCKERFILES = $(shell git ls-files '*Dockerfile')
 
 .PHONY: lint format
 lint: venv helm ## formatting, types, imports, shell, Dockerfiles, YAML, spelling, chart
-	@git rev-parse --is-inside-work-tree >/dev/null || { echo 'make: lint needs git, and a git checkout' >&2; exit 1; }
+	@git rev-parse --is-inside-work-tree >/dev/null || { echo 'make: lint needs git, and a checkout that git works in; of "dubious ownership" in another user'"'"'s: git config --global --add safe.directory $(CURDIR)' >&2; exit 1; }
 	ruff format --check $(SOURCES)
 	ruff check $(SOURCES)
 	mypy $(SOURCES)

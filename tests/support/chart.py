@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -15,9 +16,14 @@ OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.31", "1.37"
 
 
 def earlier_chart(folder: Path) -> Path:
-    """The chart as of the newest release tag, or without one as it was first committed, unpacked into ``folder``."""
+    """The chart as of the newest release tag, or without one as it was first committed, unpacked into ``folder``.
+
+    Skips the test in a shallow clone without tags, where the first commit is the last one and nothing would be shown.
+    """
     path = str(CHART.relative_to(REPOSITORY))
     tags = _git("tag", "--list", "v*", "--sort=-version:refname").split()
+    if not tags and _git("rev-parse", "--is-shallow-repository").strip() == "true":
+        pytest.skip("a shallow clone holds no earlier chart: git fetch --unshallow --tags")
     commits = _git("log", "--format=%H", "--reverse", "--", f"{path}/Chart.yaml").split()
     archive = subprocess.run(
         ["git", "archive", (tags or commits)[0], path], cwd=REPOSITORY, capture_output=True, check=True, timeout=60

@@ -10,8 +10,9 @@ from types import FrameType
 
 from onenode import debian, namespaces
 from onenode.binaries import ON_DEMAND, PROGRAMS, binary
+from onenode.disk import still_to_be_made
 from onenode.errors import OnenodeError
-from onenode.images import IMAGES, archive
+from onenode.images import IMAGES, REPOSITORY, archive
 from onenode.lab import Lab
 from onenode.layout import default_lab_folder
 from onenode.prerequisites import LAB_MEMORY_GIB, check_lab, check_privileges
@@ -52,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
         help="free memory that the pods need too; default: %(default)s",
     )
     check.set_defaults(command=_check)
+
+    tools = commands.add_parser("tools", help="make sure that these tools are there; install what is missing")
+    tools.add_argument("names", nargs="+", metavar="NAME", help=f"any of {', '.join(debian.PACKAGES)}")
+    tools.set_defaults(command=_tools)
 
     build = commands.add_parser(
         "build", help="build programs of the cluster, unless they are cached; print their paths"
@@ -94,7 +99,13 @@ def _lab_command(
 def _check(options: argparse.Namespace) -> int:
     if not os.environ.get(CONTEXT_VARIABLE):
         tools = (*debian.LAB_TOOLS, *debian.IMAGE_TOOLS)
-        check_lab(default_lab_folder("demo"), memory_gib=options.memory_gib, tools=tools)
+        needs = still_to_be_made(os.environ, REPOSITORY)
+        check_lab(default_lab_folder("demo"), memory_gib=options.memory_gib, needs=needs, tools=tools)
+    return 0
+
+
+def _tools(options: argparse.Namespace) -> int:
+    debian.provide(_known(options.names, debian.PACKAGES, "tool"))
     return 0
 
 

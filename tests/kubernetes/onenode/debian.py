@@ -24,6 +24,8 @@ PACKAGES = {
     "openssl": "openssl",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
+    "g++": "g++",
+    "curl": "curl",
 }
 LAB_TOOLS = ("containerd", "ctr", "runc", "/usr/lib/cni/ptp", "iptables", "ip", "nsenter", "mount", "openssl")
 IMAGE_TOOLS = ("buildah", "mmdebstrap")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onenode import cgroups, debian
+from onenode.disk import DiskNeed
 from onenode.errors import OnenodeError
 
 GIB = 1 << 30
@@ -20,11 +21,12 @@ def check_lab(
     folder: Path,
     *,
     memory_gib: float = LAB_MEMORY_GIB,
-    disk_gib: float = LAB_DISK_GIB,
+    needs: Sequence[DiskNeed] = (),
     tools: Sequence[str] = debian.LAB_TOOLS,
 ) -> None:
     """Makes sure that a lab can run with its files in ``folder``; installs Debian packages that ``tools`` miss.
 
+    ``needs`` are what else will be written to disks besides the lab's own files.
     Raises OnenodeError with every shortcoming and what to do about it.
     """
     problems = [
@@ -33,7 +35,7 @@ def check_lab(
         *cgroup_problems(Path("/proc/mounts")),
         *file_system_problems(Path("/proc/filesystems")),
         *memory_problems(Path("/proc/meminfo"), memory_gib),
-        *disk_problems(folder, disk_gib),
+        *disk_problems([DiskNeed(folder, LAB_DISK_GIB), *needs]),
     ]
     if problems:
         raise OnenodeError(
@@ -51,7 +53,7 @@ def check_privileges() -> None:
 
 def check_build(folder: Path) -> None:
     """Makes sure that programs and images can be built, with caches on the disk of ``folder``."""
-    problems = disk_problems(folder, BUILD_DISK_GIB)
+    problems = disk_problems([DiskNeed(folder, BUILD_DISK_GIB)])
     if problems:
         raise OnenodeError(problems[0])
 
@@ -60,7 +62,7 @@ def platform_problems(system: str, machine: str) -> list[str]:
     """Linux on x86-64 is what the images and the locked packages are for."""
     if (system, machine) == ("Linux", "x86_64"):
         return []
-    return [f"it needs Linux on x86_64, this is {system} on {machine}; use KUBE_CONTEXT with a cluster of your own"]
+    return [f"it needs Linux on x86_64, this is {system} on {machine}; use a machine of that kind, virtual or not"]
 
 
 def privilege_problems(effective_user: int, status: Path) -> list[str]:
@@ -101,13 +103,21 @@ def memory_problems(meminfo: Path, needed_gib: float) -> list[str]:
     return [f"it needs {needed_gib:.0f} GiB of free memory, there are {available:.1f}; end something else first"]
 
 
-def disk_problems(folder: Path, needed_gib: float) -> list[str]:
-    """Free space on the disk of a folder that may still have to be made."""
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free / GIB
-    if free >= needed_gib:
-        return []
-    return [f"it needs {needed_gib:.0f} GiB of free disk below {existing}, there are {free:.1f}"]
+def disk_problems(needs: Sequence[DiskNeed]) -> list[str]:
+    """Free space for all that is needed, disk by disk."""
+    disks: dict[int, list[DiskNeed]] = {}
+    for need in needs:
+        disks.setdefault(need.disk, []).append(need)
+    problems = []
+    for here in disks.values():
+        needed, free = sum(need.gib for need in here), shutil.disk_usage(here[0].existing).free / GIB
+        if free < needed:
+            folders = ", ".join(sorted({str(need.folder) for need in here}))
+            problems.append(
+                f"it needs {needed:.0f} GiB of free disk for {folders}; there are {free:.1f}: "
+                "free some, or name a folder on a larger disk: XDG_CACHE_HOME=/folder make ..."
+            )
+    return problems
 
 
 def _lines(file: Path) -> list[str]:

@@ -34,6 +34,17 @@ def test_a_cluster_of_ones_own_takes_no_root(monkeypatch: pytest.MonkeyPatch) ->
     assert cli.main(["check"]) == 0
 
 
+def test_a_missing_tool_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "apt-get").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main(["tools", "g++"]) == 1
+    assert "As root, run: apt-get install --no-install-recommends g++" in capfd.readouterr().err
+    assert cli.main(["tools", "gcc"]) == 1
+    assert "no tool is called gcc" in capfd.readouterr().err
+
+
 def test_the_memory_of_the_pods_counts_too(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "--memory-gib", "1000000"]) == 1
     assert "needs 1000000 GiB of free memory" in capfd.readouterr().err
