@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from onenode.binaries import binary
 from onenode.errors import OnenodeError
-from onenode.images import IMAGES
+from onenode.images import IMAGES, REPOSITORY
 from onenode.lab import Lab
 from onenode.manifests import as_list, node_mounts, node_root, node_volume
 from onenode.waiting import wait_until
@@ -96,6 +97,17 @@ def test_a_pod_of_an_ordinary_user_writes_to_its_claim_and_answers_behind_its_se
     address = store.kubectl("get", "-n", NAMESPACE, "service/store", "-o", "jsonpath={.spec.clusterIP}")
     wait_until(lambda: "true" in python(store, get(f"http://{address}/health")), "the Service's address", seconds=30)
     assert "true" in python(store, get(f"http://store.{NAMESPACE}.svc.cluster.local/health"), names=True)
+
+
+def test_the_shell_that_make_gives_has_kubectl_and_knows_the_names_of_services(store: Lab) -> None:
+    typed = f"kubectl get namespaces -o name; getent hosts store.{NAMESPACE}.svc.cluster.local"
+    make = ["make", "--no-print-directory", "kubernetes-shell", f"LAB={store.layout.root}", f"PYTHON={sys.executable}"]
+    environment = os.environ | {"SHELL": "/bin/bash"}
+    done = subprocess.run(
+        make, cwd=REPOSITORY, env=environment, input=typed, capture_output=True, text=True, timeout=60
+    )
+    assert f"namespace/{NAMESPACE}\n" in done.stdout, done.stderr
+    assert re.search(rf"^10\.96\.\S+ +store\.{NAMESPACE}\.svc\.cluster\.local$", done.stdout, re.MULTILINE)
 
 
 def test_nothing_leaves_the_lab_and_unknown_names_fail_at_once(lab: Lab) -> None:

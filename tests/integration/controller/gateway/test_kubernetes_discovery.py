@@ -6,7 +6,8 @@ The pods' addresses are multicast ones: the API takes them, and a connection to 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ import yaml
 from onenode.binaries import binary
 from support.apiserver import Client, api_server
 from support.controller_process import ControllerProcess, controller_process
+from support.etcd import running_etcd
 from support.ports import free_ports
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 HOLD_SECONDS = 1.5
+#: 150 MB.
+MOST_MEMORY_KIB = 146_000
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 
 
@@ -39,14 +43,19 @@ def admin() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-async def replica(admin: Client, tmp_path: Path) -> AsyncIterator[ControllerProcess]:
-    config = tmp_path / "kubeconfig"
+@contextmanager
+def replica_in(folder: Path, admin: Client, *arguments: str) -> Iterator[ControllerProcess]:
+    config = folder / "kubeconfig"
     config.write_text(yaml.safe_dump(admin.service_account("default", "controller").kubeconfig()))
-    arguments = ["--engines", "kubernetes://default/c-engine", "--hold-seconds", str(HOLD_SECONDS)]
+    arguments = ("--engines", "kubernetes://default/c-engine", "--hold-seconds", str(HOLD_SECONDS), *arguments)
     env = {"KUBECONFIG": str(config)}
-    with controller_process(tmp_path, free_ports(1)[0], *arguments, env=env, ready=False) as replica:
-        await asyncio.to_thread(replica.wait_ready)
+    with controller_process(folder, free_ports(1)[0], *arguments, env=env) as replica:
+        yield replica
+
+
+@pytest.fixture
+def replica(admin: Client, tmp_path: Path) -> Iterator[ControllerProcess]:
+    with replica_in(tmp_path, admin) as replica:
         yield replica
 
 
@@ -94,6 +103,15 @@ async def test_engines_come_and_go_with_their_pods(admin: Client, replica: Contr
     await engines_become(replica, {"c"})
     admin.request("DELETE", f"{SLICES}/two")
     await engines_become(replica, set())
+
+
+def test_idle_with_its_table_in_etcd_it_stays_small(admin: Client, tmp_path: Path) -> None:
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        replica_in(tmp_path, admin, "--table", etcd.url) as replica,
+    ):
+        status = Path(f"/proc/{replica.process.pid}/status").read_text()
+        assert int(status.split("VmRSS:")[1].split()[0]) < MOST_MEMORY_KIB
 
 
 async def test_it_is_ready_without_any_engine_and_holds_calls(admin: Client, replica: ControllerProcess) -> None:
