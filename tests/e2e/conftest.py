@@ -1,5 +1,8 @@
 """One throw-away Kubernetes for all end-to-end tests, with the operator installed and one cluster that serves.
 
+On a cluster that KUBE_CONTEXT names, tests marked ``lab`` are left out: they kill controllers, to one of which the
+forwarded port leads, need a network that enforces policies, or end with the chart gone.
+
 ``AUTELLIX_SOAK_ROUNDS`` plays changes to the cluster so many times, and those too that are too long for CI.
 """
 
@@ -14,7 +17,7 @@ from onenode import images
 from onenode.lab import Lab
 from onenode.layout import default_lab_folder
 from onenode.progress import Heartbeat
-from onenode.target import LabTarget, Target, chosen_context
+from onenode.target import CONTEXT_VARIABLE, LabTarget, Target, chosen_context
 from support.changes import Changes
 from support.installation import Installation
 from support.labs import named_lab
@@ -23,7 +26,7 @@ from support.resources import SERVED_MODEL, autellix_cluster
 from support.steady_traffic import Habits, SteadyTraffic
 
 LAB, SECOND_LAB = "e2e", "e2e-chart"
-NAMESPACE = "agents"
+NAMESPACE, LIFE_NAMESPACE = "agents", "life"
 CLUSTER = "main"
 ENGINES = 2
 ROUNDS = int(os.environ.get("AUTELLIX_SOAK_ROUNDS", "0"))
@@ -33,9 +36,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in here:
         item.add_marker(pytest.mark.timeout(900))
-    if not ROUNDS and (long := [item for item in here if item.get_closest_marker("soak")]):
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    left_out = [*(() if ROUNDS else ("soak",)), *(("lab",) if os.environ.get(CONTEXT_VARIABLE) else ())]
+    if others := [item for item in here if any(item.get_closest_marker(name) for name in left_out)]:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(scope="session")
@@ -61,12 +65,16 @@ def second_lab(target: Target) -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def installation(target: Target) -> Iterator[Installation]:
     """The chart, installed by helm."""
-    made = Installation(target, lends_files=isinstance(target, LabTarget))
-    made.install()
+    if isinstance(target, LabTarget):
+        made = Installation(target)
+        made.install()
+        yield made
+        return
+    # It goes on without us, and others may use it.
+    made = Installation(target, lends_files=False, watched=(NAMESPACE, LIFE_NAMESPACE))
+    made.install(upgrade=True)  # of a run that was killed
     yield made
-    if not isinstance(target, LabTarget):
-        made.target.kubectl("delete", "axc", "--all", "--all-namespaces", "--timeout=120s")
-        made.uninstall()
+    made.remove()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from onenode.errors import OnenodeError
 from support.changes import Changes, no_call_failed
 from support.steady_traffic import SteadyTraffic
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("play")]
+pytestmark = [pytest.mark.heavy, pytest.mark.lab, pytest.mark.usefixtures("play")]
 
 
 async def test_controllers_are_replaced(changes: Changes, traffic: SteadyTraffic) -> None:

@@ -50,6 +50,7 @@ async def pinned(client: AsyncOpenAI, name: str, engines: set[str]) -> dict[str,
     return shown
 
 
+@pytest.mark.lab
 async def test_pins_and_service_survive_the_loss_of_every_controller(
     client: AsyncOpenAI, cluster: Installation
 ) -> None:

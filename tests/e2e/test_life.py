@@ -169,6 +169,7 @@ def test_the_test_of_the_chart_fails_where_no_cluster_answers(installation: Inst
         installation.prove("http://nobody.default.svc/v1", long_calls=1, long_tokens=1)
 
 
+@pytest.mark.lab
 def test_the_chart_installs_upgrades_rolls_back_and_uninstalls_without_a_trace(second_lab: Lab) -> None:
     installation = Installation(LabTarget(second_lab))
     notes = installation.install()

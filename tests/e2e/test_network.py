@@ -12,7 +12,7 @@ from onenode.manifests import as_list
 from support.installation import OPERATOR_NAMESPACE, RELEASE, Installation
 from support.reach import CLIENT, PROMETHEUS, STRANGER, Visitor, idle_pod, places, reached, reached_by_all
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.lab]
 NAMESPACE, CLUSTER, ELSEWHERE = "agents", "main", "strangers"
 METRICS = {"endpoint", "controller", "engine", "metrics of etcd"}
 

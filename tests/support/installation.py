@@ -4,7 +4,7 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from support.prometheus import scrape
 CHART = Path(__file__).resolve().parents[2] / "charts" / "autellix"
 OPERATOR_NAMESPACE = "autellix-system"
 RELEASE = "autellix"
+#: A label of the namespaces that the demo and the tests made. In others nothing is ever changed or removed.
+MARK = "autellix.dev/throw-away"
 #: Each look costs half a second of a core: kubectl is a large program.
 _POLL_SECONDS = 2.0
 #: kube-proxy gathers changes of a Service for a second: in that time a connection may still reach who is gone.
@@ -43,10 +45,14 @@ def _reference(image: str) -> dict[str, str]:
 class Installation:
     """A release of the chart, and the clusters made with it."""
 
-    def __init__(self, target: Target, *, lends_files: bool = True) -> None:
-        """``lends_files``: engines get the node's files, so each namespace needs the claim for them."""
+    def __init__(self, target: Target, *, lends_files: bool = True, watched: Sequence[str] = ()) -> None:
+        """``lends_files``: engines get the node's files, so each namespace needs the claim for them.
+
+        ``watched``: the operator is confined to these namespaces, as it has to be beside clusters of other people.
+        """
         self.target = target
         self._lends_files = lends_files
+        self._watched = watched
 
     def install(self, *, upgrade: bool = False, **values: Any) -> str:
         """Installs the chart and waits for the operator; gives what helm printed. With ``upgrade`` it may be there.
@@ -54,8 +60,12 @@ class Installation:
         ``values`` are values of the chart besides the images.
         """
         verb = ["upgrade", "--install"] if upgrade else ["install"]
-        given = json.dumps(chart_values(self.target.image) | values)
-        return self._helm(*verb, RELEASE, str(CHART), "--create-namespace", "--values", "-", "--wait", stdin=given)
+        self._refuse_foreign()
+        self._claim(OPERATOR_NAMESPACE)
+        for name in self._watched:  # the chart puts the operator's rights there
+            self.namespace(name)
+        given = json.dumps(chart_values(self.target.image) | {"watchNamespaces": self._watched} | values)
+        return self._helm(*verb, RELEASE, str(CHART), "--values", "-", "--wait", stdin=given)
 
     def rollback(self, revision: int) -> None:
         """Takes the release back to an earlier revision, and waits for the operator."""
@@ -68,16 +78,44 @@ class Installation:
 
     def uninstall(self) -> None:
         """Removes the chart; clusters and their definition stay, as its documentation says."""
+        self._refuse_foreign()
         self._helm("uninstall", RELEASE, "--ignore-not-found", "--wait")
 
     def namespace(self, name: str) -> None:
         """Makes a namespace under restricted pod security, with the claim that lends the node's files to engines."""
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        self.apply(as_list([space, *(node_root(name) if self._lends_files else ())]))
+        self._claim(name, {"pod-security.kubernetes.io/enforce": "restricted"})
         if self._lends_files:
+            self.apply(as_list(node_root(name)))
             bound = "--for=jsonpath={.status.phase}=Bound"
             self.target.kubectl("wait", "-n", name, f"pvc/{NODE_ROOT}", bound, "--timeout=180s")
+
+    def remove(self) -> None:
+        """Takes all of it off a cluster that goes on without it, but for the definition of the API.
+
+        Clusters go with the watched namespaces. Raises OnenodeError, with nothing removed, where one is not ours.
+        """
+        self._refuse_foreign()
+        for name in self._watched:
+            self.target.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=120s")
+        self.uninstall()
+
+    def _claim(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        self._refuse(name)
+        metadata = {"name": name, "labels": {MARK: "true", **(labels or {})}}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    def _refuse_foreign(self) -> None:
+        """Raises OnenodeError if one of the namespaces that are worked in belongs to somebody else."""
+        for name in (*self._watched, OPERATOR_NAMESPACE):
+            self._refuse(name)
+
+    def _refuse(self, name: str) -> None:
+        found = self.get("namespace", name, name)
+        if found is not None and MARK not in found["metadata"].get("labels", {}):
+            raise OnenodeError(
+                f"the namespace {name} is there, and neither the demo nor the tests made it, so nothing is done in it; "
+                "use another cluster, or remove the namespace if nobody needs it"
+            )
 
     def apply(self, resource: dict[str, Any]) -> None:
         """Applies an object as ``kubectl apply`` does."""
@@ -173,12 +211,17 @@ class Installation:
 
     def engine_metrics(self, cluster: str, namespace: str) -> list[str]:
         """The metrics pages of the engines that are there now."""
+        with self.engine_pages(cluster, namespace) as pages:
+            return pages()
+
+    @contextlib.contextmanager
+    def engine_pages(self, cluster: str, namespace: str) -> Iterator[Callable[[], list[str]]]:
+        """A function that gives the metrics pages of these engines at that moment, without asking Kubernetes again."""
         key = self.engine_key(cluster, namespace)
-        pages = []
-        for pod in self.pods(cluster, namespace, "engine"):
-            with self.target.reach(namespace, f"pod/{pod['metadata']['name']}", 8000) as url:
-                pages.append(scrape(f"{url}/metrics", key))
-        return pages
+        pods = [f"pod/{pod['metadata']['name']}" for pod in self.pods(cluster, namespace, "engine")]
+        with contextlib.ExitStack() as ways:
+            urls = [ways.enter_context(self.target.reach(namespace, pod, 8000)) for pod in pods]
+            yield lambda: [scrape(f"{url}/metrics", key) for url in urls]
 
     def engine_key(self, cluster: str, namespace: str) -> str:
         """The key that engines ask for."""

@@ -40,9 +40,8 @@ def _down(lab: Lab) -> None:
         lab.down()
     else:
         from demo import story
-        from support.installation import Installation
 
-        story.remove(Installation(named, lends_files=False))
+        story.elsewhere(named).remove()
 
 
 def _tell(text: str) -> None:

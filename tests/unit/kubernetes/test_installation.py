@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from onenode import images
-from onenode.target import ContextTarget
 from support.installation import CHART, Installation, chart_values
+from support.recording_target import RecordingTarget
 
 IMAGES = {
     "operator": "registry.example:5000/operator",
@@ -17,25 +17,11 @@ IMAGES = {
 }
 
 
-class RecordingTarget(ContextTarget):
-    """Notes what helm is asked for."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[str, ...], str | None]] = []
-
-    def helm(self, *arguments: str, stdin: str | None = None, seconds: float = 600) -> str:
-        self.calls.append((arguments, stdin))
-        return ""
-
-    def image(self, name: str) -> str:
-        return IMAGES[name]
-
-
 @pytest.mark.parametrize("upgrade", [False, True])
 def test_values_reach_helm_on_standard_input_so_that_messages_about_it_stay_short(*, upgrade: bool) -> None:
-    target = RecordingTarget()
+    target = RecordingTarget(images=IMAGES)
     Installation(target).install(upgrade=upgrade)
-    ((arguments, stdin),) = target.calls
+    arguments, stdin = target.calls[-1], target.inputs[-1]
     assert str(CHART) in arguments
     assert len(" ".join(arguments)) < len(str(CHART)) + 120
     assert "--values" in arguments
@@ -60,15 +46,13 @@ def test_values_reach_helm_on_standard_input_so_that_messages_about_it_stay_shor
 def test_what_is_installed_already_can_be_installed_again_by_an_upgrade() -> None:
     target = RecordingTarget()
     Installation(target).install(upgrade=True)
-    ((arguments, _),) = target.calls
-    assert arguments[:2] == ("upgrade", "--install")
+    assert target.calls[-1][:2] == ("upgrade", "--install")
 
 
 def test_what_is_gone_already_can_be_removed_again() -> None:
     target = RecordingTarget()
     Installation(target).uninstall()
-    ((arguments, _),) = target.calls
-    assert "--ignore-not-found" in arguments
+    assert "--ignore-not-found" in target.calls[-1]
 
 
 def test_the_values_for_a_throw_away_kubernetes_name_the_images_that_it_imports() -> None:
