@@ -43,7 +43,7 @@ test-etcd-versions: venv ## the process table on etcd 3.5 (built: a minute of CP
 	AUTELLIX_ETCD=$(or $(AUTELLIX_ETCD),$(shell $(ONENODE) build etcd35)) $(PYTEST) tests/integration/controller/table $(ARGS)
 
 .PHONY: soak soak-table
-soak: soak-table soak-gateway soak-swap soak-operator soak-e2e ## all long runs of tests, outside of CI (an hour and a half)
+soak: soak-table soak-gateway soak-swap soak-operator soak-e2e soak-demo ## all long runs of tests, outside of CI (an hour and a half)
 
 soak-table: venv ## the process table under random faults and random steps (5 minutes)
 	$(PYTEST) tests/soak/test_table_soak.py $(ARGS)
@@ -55,6 +55,10 @@ soak-gateway: venv ## 10,000 aborted calls and 2,000 streams at once through the
 .PHONY: soak-e2e
 soak-e2e: machine venv programs test-images ## changes to a cluster under traffic, also those too long for CI, three times over (40 minutes; ROUNDS=3)
 	AUTELLIX_SOAK_ROUNDS=$(or $(ROUNDS),3) $(PYTEST) tests/e2e/test_changes.py --capture=no $(ARGS)
+
+.PHONY: soak-demo
+soak-demo: machine venv programs test-images ## the demo as a test: what it shows is what it promises (3 minutes)
+	AUTELLIX_SOAK_ROUNDS=1 $(PYTEST) tests/e2e/test_demo.py --capture=no $(ARGS)
 
 .PHONY: demo demo-down
 demo: machine demo-tools venv ## from nothing to agent traffic on a throw-away Kubernetes, stock order beside PLAS

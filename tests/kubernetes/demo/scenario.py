@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from support.traffic import Program, ProgramRun
 
-#: Both slots of the engine are taken by long programs, with one more in line.
+#: Calls that the engine runs at the same time.
+SLOTS = 2
+#: Every slot is taken by long programs, with one more in line.
 LONG = tuple(Program(name=f"long-{i}", calls=2, max_tokens=700, prompt_words=30, streamed=False) for i in range(1, 4))
-#: Short programs arrive one after another while the long ones hold every slot.
-SHORT = tuple(
-    Program(name=f"short-{i}", calls=3, max_tokens=12, start_after_seconds=1.5 + 0.6 * i) for i in range(1, 7)
-)
-PROGRAMS = LONG + SHORT
+#: Short programs arrive one after another, from the moment at which the long ones hold every slot.
+SHORT = tuple(Program(name=f"short-{i}", calls=3, max_tokens=12, start_after_seconds=0.6 * i) for i in range(1, 7))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class Summary:
 
 
 def summarise(order: str, runs: Sequence[ProgramRun], preemptions: int) -> Summary:
-    """Reads the figures off the runs of ``PROGRAMS``."""
+    """Reads the figures off the runs of ``LONG`` and ``SHORT``."""
     short = [r for r in runs if r.program.name.startswith("short")]
     long = [r for r in runs if r.program.name.startswith("long")]
     first = [call.first_token_seconds for r in short for call in r.calls]

@@ -32,7 +32,7 @@ def test_columns_line_up_whatever_their_content() -> None:
     assert text == "a    bb\nccc   d"
 
 
-def test_long_programs_hold_both_slots_before_the_first_short_one_comes() -> None:
+def test_more_long_programs_begin_at_once_than_there_are_slots_and_short_ones_one_after_another() -> None:
     assert all(p.start_after_seconds == 0 for p in scenario.LONG)
-    assert len(scenario.LONG) > 2
-    assert min(p.start_after_seconds for p in scenario.SHORT) > 1
+    assert len(scenario.LONG) > scenario.SLOTS
+    assert len({p.start_after_seconds for p in scenario.SHORT}) == len(scenario.SHORT)
