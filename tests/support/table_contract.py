@@ -290,6 +290,46 @@ class ExpiryContract:
         assert table.get(entry.id) is not None
         for _ in range(60):
             await world.idle(self.timeout_seconds / 2)
-            if table.get(entry.id) is None:
+            # Nothing but time passes: whoever looks, in whatever way, finds it gone.
+            live = {other.id for other in table.page(OWNER, "", 10)}
+            assert table.count() == len(live)
+            if entry.id not in live:
+                assert table.get(entry.id) is None
                 return
         raise AssertionError(f"{entry.session} does not expire")
+
+
+class AloneExpiryContract(ExpiryContract):
+    """The suite for tables of one process, where no store drops what has expired: it is found out on looking."""
+
+    @pytest.mark.parametrize("first_look", ["get", "page", "count", "pins", "pin", "end", "arrived", "open"])
+    async def test_whatever_is_asked_first_an_expired_program_is_gone(self, world: World, first_look: str) -> None:
+        table = await world.replica("a")
+        former = await opened(world, table)
+        await table.pin(former.id, "one", expected=None)
+        await world.idle(self.timeout_seconds)
+        match first_look:
+            case "get":
+                assert table.get(former.id) is None
+            case "page":
+                assert list(table.page(OWNER, "", 10)) == []
+            case "count":
+                assert table.count() == 0
+            case "pins":
+                assert table.pins() == {}
+            case "pin":
+                with pytest.raises(KeyError):
+                    await table.pin(former.id, "two", expected="one")
+            case "end":
+                assert await table.end(former.id) is False
+            case "arrived":
+                table.arrived(former.id, world.now_ms())
+                assert table.get(former.id) is None
+                table.departed(former.id, world.now_ms())
+            case "open":
+                assert (await opened(world, table)).engine is None
+        if first_look != "open":
+            assert table.get(former.id) is None
+        present = await opened(world, table)
+        assert present.engine_program != former.engine_program
+        assert (present.engine, present.calls) == (None, 0)

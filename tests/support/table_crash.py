@@ -34,7 +34,7 @@ class Step(msgspec.Struct, frozen=True):
 async def use(url: str, seed: int) -> None:
     """Opens, pins, charges and ends, for ever."""
     chance = random.Random(seed)
-    table = open_table(url, PREFIX, "alone", 600.0, timings=Timings(linger=0.002))
+    table = open_table(url, PREFIX, "alone", 600.0, timings=Timings(linger=0.002), clock_ms=lambda: NOW_MS)
     await table.start()
     while True:
         session = chance.choice(SESSIONS)

@@ -1,6 +1,7 @@
 """A state machine that compares any process table with a model, step by step. Two replicas act, both are checked."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ class Model:
     engine: str | None = None
     life: ProgramEntry | None = None
     calls: dict[str, int] = field(default_factory=dict)
+    idle_since: float = 0.0
 
     def figures(self) -> tuple[float, int, float, float]:
         """Service, calls, path and wait of the present life."""
@@ -39,10 +41,14 @@ class Model:
 
 
 class TableMachine(RuleBasedStateMachine):
-    """The rules. ``make_world`` is called once for each example, inside its event loop."""
+    """The rules. ``make_world`` is called once for each example, inside its event loop; ``idle_seconds`` is the
+    world's session timeout, if passing time costs none."""
 
-    def __init__(self, make_world: Callable[[], World]) -> None:
+    def __init__(self, make_world: Callable[[], World], idle_seconds: float | None) -> None:
         super().__init__()
+        self._idle_seconds = idle_seconds
+        self._passed = 0.0
+        self._running: Counter[tuple[str, int]] = Counter()
         self._runner = asyncio.Runner()
         self._world = self._run(_made(make_world))
         self._tables = [self._run(self._world.replica(name)) for name in ("a", "b")]
@@ -67,7 +73,7 @@ class TableMachine(RuleBasedStateMachine):
             assert entry.engine_program == model.life.engine_program
         else:
             assert all(entry.engine_program != former.engine_program for _, former in self._former)
-            self._models[session] = Model(active=True, life=entry)
+            self._models[session] = Model(active=True, life=entry, idle_since=self._passed)
 
     @rule(session=sessions, replica=replicas, engine=engines, expected=st.none() | engines | st.just("the present one"))
     def pin(self, session: str, replica: int, engine: str, expected: str | None) -> None:
@@ -108,6 +114,7 @@ class TableMachine(RuleBasedStateMachine):
         model = self._models[session]
         if model.active and model.life is not None:
             model.calls[incarnation] = max(calls, model.calls.get(incarnation, 0))
+            model.idle_since = self._passed
             self._apply(replica, model.life, incarnation, calls)
 
     @precondition(lambda self: self._former)
@@ -131,6 +138,41 @@ class TableMachine(RuleBasedStateMachine):
         if model.active and model.life is not None:
             self._former.append((session, model.life))
         self._models[session] = Model()
+
+    @rule(session=sessions, replica=replicas)
+    def a_call_arrives(self, session: str, replica: int) -> None:
+        """It is activity until it departs."""
+        self._running[session, replica] += 1
+        self._models[session].idle_since = self._passed
+        self._run(self._tell(self._tables[replica].arrived, session))
+
+    @precondition(lambda self: self._running)
+    @rule(data=st.data())
+    def a_call_departs(self, data: st.DataObject) -> None:
+        """From now on its program may be idle."""
+        session, replica = data.draw(st.sampled_from(sorted(self._running)))
+        self._running -= Counter([(session, replica)])
+        self._models[session].idle_since = self._passed
+        self._run(self._tell(self._tables[replica].departed, session))
+
+    async def _tell(self, what: Callable[[str, int], None], session: str) -> None:
+        what(program_id(OWNER, session), self._world.now_ms())
+
+    @precondition(lambda self: self._idle_seconds is not None)
+    @rule(part=st.sampled_from([0.25, 0.75, 1.5]))
+    def time_passes(self, part: float) -> None:
+        """Whoever was idle for the session timeout is gone, and nobody else."""
+        assert self._idle_seconds is not None
+        self._passed += part * self._idle_seconds
+        self._run(self._world.idle(part * self._idle_seconds))
+        running = {session for session, _ in self._running}
+        for session, model in self._models.items():
+            if session in running:
+                model.idle_since = self._passed  # as of when somebody looks, which the invariant does
+            elif model.active and self._passed - model.idle_since >= self._idle_seconds:
+                assert model.life is not None
+                self._former.append((session, model.life))
+                self._models[session] = Model()
 
     @invariant()
     def every_replica_agrees_with_the_model(self) -> None:
@@ -160,12 +202,14 @@ async def _made(make_world: Callable[[], World]) -> World:
     return make_world()
 
 
-def run_table_machine(make_world: Callable[[], World], *, examples: int, shrink: bool = True) -> None:
+def run_table_machine(
+    make_world: Callable[[], World], *, examples: int, shrink: bool = True, idle_seconds: float | None = None
+) -> None:
     """Runs so many examples; fails with the shortest that disagrees with the model, or without ``shrink`` with the
-    first."""
+    first. ``idle_seconds``: see ``TableMachine``."""
     phases = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     run_state_machine_as_test(
-        lambda: TableMachine(make_world),  # type: ignore[arg-type]
+        lambda: TableMachine(make_world, idle_seconds),  # type: ignore[arg-type]
         settings=settings(
             max_examples=examples,
             stateful_step_count=30,

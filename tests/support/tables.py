@@ -84,7 +84,7 @@ class MemoryWorld:
 
     def __init__(self, session_timeout_seconds: float) -> None:
         self._now_ms = 1_000_000
-        self._table = open_table("memory:", PREFIX, "alone", session_timeout_seconds)
+        self._table = open_table("memory:", PREFIX, "alone", session_timeout_seconds, clock_ms=self.now_ms)
 
     async def replica(self, name: str) -> ProcessTable:
         """See World."""
@@ -96,9 +96,8 @@ class MemoryWorld:
         return self._now_ms
 
     async def idle(self, seconds: float) -> None:
-        """See World. The next change finds out what has expired."""
+        """See World."""
         self._now_ms += int(seconds * 1000)
-        await self._table.open("tick", owner="nobody", session="tick", now_ms=self._now_ms)
 
     async def agree(self) -> None:
         """See World."""
@@ -115,7 +114,9 @@ class SqliteWorld(MemoryWorld):
         super().__init__(session_timeout_seconds)
         self._folder = tempfile.TemporaryDirectory()
         self.url = f"sqlite://{self._folder.name}/table.db"
-        self._table = open_table(self.url, PREFIX, "alone", session_timeout_seconds, timings=TIMINGS)
+        self._table = open_table(
+            self.url, PREFIX, "alone", session_timeout_seconds, timings=TIMINGS, clock_ms=self.now_ms
+        )
         self._started = False
 
     async def replica(self, name: str) -> ProcessTable:

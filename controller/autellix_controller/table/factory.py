@@ -46,11 +46,16 @@ def open_table(
     place = parse_table_url(url)
     rng = rng or random.Random()
     if isinstance(place, InMemory):
-        return MemoryTable(replica=replica, session_timeout_seconds=session_timeout_seconds)
+        return MemoryTable(replica=replica, session_timeout_seconds=session_timeout_seconds, clock_ms=clock_ms)
     if isinstance(place, InFile):
         try:
             return SqliteTable(
-                place.path, replica=replica, session_timeout_seconds=session_timeout_seconds, timings=timings, rng=rng
+                place.path,
+                replica=replica,
+                session_timeout_seconds=session_timeout_seconds,
+                timings=timings,
+                clock_ms=clock_ms,
+                rng=rng,
             )
         except (DatabaseUnusable, sqlite3.Error) as error:
             raise InvalidTable(f"table: {error}") from None

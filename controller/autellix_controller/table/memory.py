@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class MemoryTable:
     """``ProcessTable`` in one process.
 
-    Time comes in with the calls: whatever was idle for the session timeout is dropped before the next change.
+    Nobody else drops what was idle for the session timeout, so whatever is asked or told, that is done first.
     """
 
     def __init__(
@@ -33,15 +33,20 @@ class MemoryTable:
         *,
         replica: str,
         session_timeout_seconds: float,
+        clock_ms: Callable[[], int],
         changed: Callable[[str], None] = lambda program: None,
     ) -> None:
-        """``changed`` is told each program whose entry was made, changed or dropped."""
+        """``clock_ms`` is the clock that the times come from which the methods are told; ``changed`` is told each
+        program whose entry was made, changed or dropped."""
         self._replica = replica
         self._changed = changed
+        self._clock_ms = clock_ms
         self._timeout_ms = int(session_timeout_seconds * 1000)
         self._entries: OrderedDict[str, ProgramEntry] = OrderedDict()
         """Ended ones included, in order of their last activity here."""
         self._seen_ms: dict[str, int] = {}
+        self._next_expiry_ms = 0
+        """Nothing expires before; what is used meanwhile only makes it later."""
         self._active = OwnerIndex()
         self._pins = PinCounts()
         self._running = RunningCalls()
@@ -66,24 +71,27 @@ class MemoryTable:
 
     def get(self, program: str) -> ProgramEntry | None:
         """See ``ProcessTable``."""
+        self.expire()
         return self._entries.get(program)
 
     def page(self, owner: str, after: str, limit: int) -> Sequence[ProgramEntry]:
         """See ``ProcessTable``."""
+        self.expire()
         return [self._entries[program] for program in self._active.page(owner, after, limit)]
 
     def count(self) -> int:
         """See ``ProcessTable``."""
+        self.expire()
         return len(self._active)
 
     def pins(self) -> Mapping[str, int]:
         """See ``ProcessTable``."""
+        self.expire()
         return self._pins.counts()
 
     async def open(self, program: str, *, owner: str, session: str, now_ms: int) -> ProgramEntry:
         """See ``ProcessTable``."""
-        self._expire(now_ms)
-        known = self._entries.get(program)
+        known = self.get(program)
         if known is not None and known.state == "active":
             return known
         fresh = ProgramEntry(id=program, owner=owner, session=session, created_ms=now_ms, last_arrival_ms=now_ms)
@@ -93,7 +101,9 @@ class MemoryTable:
 
     async def pin(self, program: str, engine: str, *, expected: str | None) -> ProgramEntry:
         """See ``ProcessTable``; never unavailable."""
-        entry = self._require_active(program)
+        entry = self._active_entry(program)
+        if entry is None:
+            raise KeyError(program)
         if entry.engine != expected:
             return entry
         entry = msgspec.structs.replace(entry, engine=engine)
@@ -104,8 +114,8 @@ class MemoryTable:
 
     async def end(self, program: str, *, cancel: bool = False) -> bool:
         """See ``ProcessTable``; never unavailable."""
-        entry = self._entries.get(program)
-        if entry is None or entry.state == "ended":
+        entry = self._active_entry(program)
+        if entry is None:
             return False
         self._entries[program] = tombstone(entry, cancel=cancel)
         self._active.remove(entry.owner, program)
@@ -115,10 +125,9 @@ class MemoryTable:
 
     def arrived(self, program: str, now_ms: int) -> None:
         """See ``ProcessTable``."""
+        entry = self._active_entry(program)  # before the call counts as activity
         self._running.arrived(program)
-        self._expire(now_ms)
-        entry = self._entries.get(program)
-        if entry is not None and entry.state == "active":
+        if entry is not None:
             last_arrival_ms = max(entry.last_arrival_ms, now_ms)
             self._set(msgspec.structs.replace(entry, last_arrival_ms=last_arrival_ms), now_ms)
 
@@ -130,11 +139,31 @@ class MemoryTable:
 
     def apply(self, record: CallRecord, now_ms: int) -> None:
         """See ``ProcessTable``."""
-        self._expire(now_ms)
         program, life = split_engine_program(record.program)
-        entry = self._entries.get(program)
-        if entry is not None and entry.state == "active" and belongs(entry, life):
+        entry = self._active_entry(program)
+        if entry is not None and belongs(entry, life):
             self._set(with_record(entry, record, now_ms), now_ms)
+
+    def expire(self) -> None:
+        """Drops what was idle for the session timeout."""
+        now_ms = self._clock_ms()
+        if now_ms < self._next_expiry_ms:
+            return  # nearly always, and this is asked several times for each call
+        self._next_expiry_ms = now_ms + self._timeout_ms
+        while self._entries:
+            program, entry = next(iter(self._entries.items()))
+            if now_ms - self._seen_ms[program] < self._timeout_ms:
+                self._next_expiry_ms = self._seen_ms[program] + self._timeout_ms
+                return
+            if program in self._running:
+                self._touch(program, now_ms)
+                continue
+            del self._entries[program]
+            del self._seen_ms[program]
+            self._changed(program)
+            if entry.state == "active":
+                self._active.remove(entry.owner, program)
+                self._pins.moved(entry.engine, None)
 
     async def flush(self) -> None:
         """Nothing to write."""
@@ -147,11 +176,9 @@ class MemoryTable:
         """Always well."""
         return TableHealth(loaded=True, connected=True)
 
-    def _require_active(self, program: str) -> ProgramEntry:
-        entry = self._entries.get(program)
-        if entry is None or entry.state == "ended":
-            raise KeyError(program)
-        return entry
+    def _active_entry(self, program: str) -> ProgramEntry | None:
+        entry = self.get(program)
+        return entry if entry is not None and entry.state == "active" else None
 
     def _set(self, entry: ProgramEntry, now_ms: int) -> None:
         known = self._entries.get(entry.id)
@@ -165,18 +192,3 @@ class MemoryTable:
     def _touch(self, program: str, now_ms: int) -> None:
         self._seen_ms[program] = max(now_ms, self._seen_ms.get(program, 0))
         self._entries.move_to_end(program)
-
-    def _expire(self, now_ms: int) -> None:
-        while self._entries:
-            program, entry = next(iter(self._entries.items()))
-            if now_ms - self._seen_ms[program] < self._timeout_ms:
-                return
-            if program in self._running:
-                self._touch(program, now_ms)
-                continue
-            del self._entries[program]
-            del self._seen_ms[program]
-            self._changed(program)
-            if entry.state == "active":
-                self._active.remove(entry.owner, program)
-                self._pins.moved(entry.engine, None)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autellix_controller.background import cancel, forever
@@ -35,12 +35,16 @@ class SqliteTable:
         replica: str,
         session_timeout_seconds: float,
         timings: Timings,
+        clock_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
         """Raises DatabaseUnusable, or sqlite3.Error if the file cannot be read."""
         self._timings = timings
         self._memory = MemoryTable(
-            replica=replica, session_timeout_seconds=session_timeout_seconds, changed=self._changed
+            replica=replica,
+            session_timeout_seconds=session_timeout_seconds,
+            clock_ms=clock_ms,
+            changed=self._changed,
         )
         self._unreadable: set[str] = set()
         database = Database(path)
@@ -136,6 +140,7 @@ class SqliteTable:
 
     async def flush(self) -> None:
         """See ``ProcessTable``."""
+        self._memory.expire()
         await self._saver.saved()
 
     def live_replicas(self) -> frozenset[str]:

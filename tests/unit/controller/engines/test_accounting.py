@@ -9,7 +9,7 @@ from support.call_records import call_record
 
 class Table(MemoryTable):
     def __init__(self) -> None:
-        super().__init__(replica="me", session_timeout_seconds=60)
+        super().__init__(replica="me", session_timeout_seconds=60, clock_ms=lambda: 1)
         self.live = {"me", "other"}
 
     def live_replicas(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ from autellix_controller.engines.engine import NO_SCHEDULING, Endpoint
 from autellix_controller.engines.fleet import Fleet
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_controller.engines.keys import EngineKeys
+from autellix_controller.table.etcd import wall_clock_ms
 from autellix_controller.table.memory import MemoryTable
 from support.call_records import call_record
 from support.fake_engine import FakeEngine, fake_engine
@@ -35,7 +36,7 @@ class Discovery:
 async def running_fleet(
     keys: EngineKeys | None = None, *, probe_seconds: float = 0.1
 ) -> AsyncIterator[tuple[Fleet, Discovery, MemoryTable]]:
-    table = MemoryTable(replica="me", session_timeout_seconds=60)
+    table = MemoryTable(replica="me", session_timeout_seconds=60, clock_ms=wall_clock_ms)
     discovery = Discovery()
     async with new_session() as session:
         fleet = Fleet(

@@ -22,7 +22,7 @@ async def running(calls: ProgramCalls, program: str, life_ms: int) -> None:
 
 
 async def test_only_calls_of_lives_that_were_cancelled_end() -> None:
-    table = MemoryTable(replica="r", session_timeout_seconds=60)
+    table = MemoryTable(replica="r", session_timeout_seconds=60, clock_ms=lambda: 1000)
     calls = ProgramCalls(table)
     lives = []
     tasks = []

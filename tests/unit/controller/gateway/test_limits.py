@@ -201,6 +201,21 @@ async def test_a_key_opens_as_many_sessions_as_it_may(tmp_path: Path) -> None:
         assert (await replica.json("POST", "/v1/sessions", json={"id": "more"}))[0] == 200
 
 
+async def test_sessions_that_were_left_alone_make_room_for_others_though_nothing_else_happens(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("ci:key-of-ci programs=2\n")
+    settings: dict[str, Any] = {"api_keys_file": keys, "session_timeout_seconds": 1.0}
+    headers = {"authorization": "Bearer key-of-ci"}
+    async with fake_engine() as engine, running_controller(engine, headers=headers, **settings) as replica:
+
+        async def opened(*names: str) -> list[int]:
+            return [(await replica.json("POST", "/v1/sessions", json={"id": name}))[0] for name in names]
+
+        assert await opened("first", "second", "third") == [200, 200, 429]
+        await asyncio.sleep(1.1)
+        assert await opened("fourth", "fifth", "sixth") == [200, 200, 429]
+
+
 async def test_bodies_in_flight_are_bounded_in_all() -> None:
     settings: dict[str, Any] = {"body_limit_bytes": 4096, "bodies_limit_bytes": 6000}
     async with fake_engine() as engine, running_controller(engine, **settings) as replica:

@@ -25,7 +25,7 @@ class Table(MemoryTable):
     """Another replica can be quicker, or the store away."""
 
     def __init__(self) -> None:
-        super().__init__(replica="r", session_timeout_seconds=60)
+        super().__init__(replica="r", session_timeout_seconds=60, clock_ms=lambda: 1)
         self.quicker: str | None = None
         self.away = False
         self.attempts = 0

@@ -7,7 +7,7 @@ import pytest
 
 from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.memory import MemoryTable
-from support.table_contract import ExpiryContract, TableContract
+from support.table_contract import AloneExpiryContract, TableContract
 from support.table_machine import run_table_machine
 from support.tables import WORLDS, World
 
@@ -26,12 +26,12 @@ class TestMemoryTable(MemoryWorlds, TableContract):
     pass
 
 
-class TestMemoryExpiry(MemoryWorlds, ExpiryContract):
+class TestMemoryExpiry(MemoryWorlds, AloneExpiryContract):
     pass
 
 
 def test_it_agrees_with_the_model() -> None:
-    run_table_machine(lambda: WORLDS["memory"](60.0, None), examples=100)
+    run_table_machine(lambda: WORLDS["memory"](60.0, None), examples=100, idle_seconds=60.0)
 
 
 def test_the_machine_finds_a_pin_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:

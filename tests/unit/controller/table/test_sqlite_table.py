@@ -15,7 +15,7 @@ from autellix_controller.table import InvalidTable, open_table, read_programs
 from autellix_controller.table.entry import SCHEMA_VERSION, ProgramEntry, program_id
 from autellix_controller.table.interface import ProcessTable, TableUnavailable
 from autellix_controller.table.layout import encode_program
-from support.table_contract import OWNER, ExpiryContract, TableContract
+from support.table_contract import OWNER, AloneExpiryContract, TableContract
 from support.table_machine import run_table_machine
 from support.tables import BRIEF_TIMINGS, PREFIX, WORLDS, World, record, until
 
@@ -37,12 +37,12 @@ class TestSqliteTable(SqliteWorlds, TableContract):
     pass
 
 
-class TestSqliteExpiry(SqliteWorlds, ExpiryContract):
+class TestSqliteExpiry(SqliteWorlds, AloneExpiryContract):
     pass
 
 
 def test_it_agrees_with_the_model() -> None:
-    run_table_machine(lambda: WORLDS["sqlite"](60.0, None), examples=25)
+    run_table_machine(lambda: WORLDS["sqlite"](60.0, None), examples=25, idle_seconds=60.0)
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def url(path: Path) -> str:
 
 
 @asynccontextmanager
-async def running(path: Path) -> AsyncIterator[ProcessTable]:
-    table = open_table(url(path), PREFIX, "alone", TIMEOUT_SECONDS, timings=BRIEF_TIMINGS)
+async def running(path: Path, now_ms: int = NOW_MS) -> AsyncIterator[ProcessTable]:
+    table = open_table(url(path), PREFIX, "alone", TIMEOUT_SECONDS, timings=BRIEF_TIMINGS, clock_ms=lambda: now_ms)
     await table.start()
     try:
         yield table
@@ -88,12 +88,11 @@ async def test_everything_is_there_after_a_restart(path: Path) -> None:
 async def test_what_was_idle_while_nobody_ran_expires(path: Path) -> None:
     async with running(path) as table:
         old, young = await opened(table, "old"), await opened(table, "young", NOW_MS + 40_000)
-    async with running(path) as table:
-        await opened(table, "other", NOW_MS + 61_000)
+    async with running(path, NOW_MS + 61_000) as table:
         assert table.get(old.id) is None
         assert table.get(young.id) == young
         await table.flush()
-    assert {entry.session for entry in await read_programs(url(path), PREFIX)} == {"young", "other"}
+    assert {entry.session for entry in await read_programs(url(path), PREFIX)} == {"young"}
 
 
 async def test_it_can_be_read_while_it_is_in_use_but_not_used_twice(path: Path) -> None:
@@ -186,7 +185,7 @@ async def test_a_file_that_cannot_be_written_is_said_and_written_later(
 
 
 async def test_closing_says_what_could_not_be_written(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = open_table(url(path), PREFIX, "alone", TIMEOUT_SECONDS, timings=BRIEF_TIMINGS)
+    table = open_table(url(path), PREFIX, "alone", TIMEOUT_SECONDS, timings=BRIEF_TIMINGS, clock_ms=lambda: NOW_MS)
     await table.start()
     entry = await opened(table, "s")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection, caplog.at_level(logging.WARNING):
