@@ -142,6 +142,9 @@ class FakeEngine:
         self.running = 0
         self.aborted = 0
         self.ended_programs: list[str] = []
+        self.forgets = asyncio.Event()
+        """Cleared: it is told that a program ended, and does not answer."""
+        self.forgets.set()
         self.incarnation = "one"
         self.kept: list[CallRecord] = []
         self.cursors: list[str | None] = []
@@ -206,6 +209,7 @@ class FakeEngine:
 
     async def _end_program(self, request: web.Request) -> web.Response:
         self.ended_programs.append(request.match_info["program"])
+        await self.forgets.wait()
         return web.Response(status=204)
 
     async def _records(self, request: web.Request) -> web.StreamResponse:

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 #: How often an engine out of rotation is probed, and how often records of dead replicas are looked for.
 _RECOVERY_SECONDS: Final = 1.0
 _ADOPT_SECONDS: Final = 1.0
+#: Ends of programs that engines are being told of at once; more are left to the engines' own tidying.
+_MOST_TOLD: Final = 1024
 
 
 class _Sink:
@@ -63,6 +65,7 @@ class Fleet:
         self._engines: dict[str, Engine] = {}
         self._watchers: dict[str, tuple[asyncio.Task[None], ...]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
         self._wake: dict[str, asyncio.Event] = {}
         self.listed = False
         """Discovery has said at least once which engines there are."""
@@ -82,7 +85,7 @@ class Fleet:
     async def stop(self) -> None:
         """Ends all background work."""
         watchers = [task for tasks in self._watchers.values() for task in tasks]
-        await cancel(*self._tasks, *watchers)
+        await cancel(*self._tasks, *watchers, *self._telling)
         self._watchers.clear()
 
     def replace(self, endpoints: Sequence[Endpoint]) -> None:
@@ -210,8 +213,19 @@ class Fleet:
         """Why engines get no calls, one line each."""
         return [f"engine {engine.name}: {engine.trouble}" for engine in self._engines.values() if engine.trouble]
 
-    async def end_program(self, engine_program: str) -> None:
-        """Tells every engine that keeps programs to forget one."""
+    def end_program(self, engine_program: str) -> None:
+        """Has every engine that keeps programs told to forget one, in the background: whoever ended it must not wait
+        for an engine that hangs. One that cannot be told forgets the program when it is idle."""
+        if len(self._telling) >= _MOST_TOLD:
+            log.warning(
+                "engines are not told of a program's end, they are behind", extra=fields(program=engine_program)
+            )
+            return
+        telling = asyncio.create_task(self._tell_of_end(engine_program))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _tell_of_end(self, engine_program: str) -> None:
         clients = [self._client(engine.endpoint.url) for engine in self._engines.values() if engine.has_records]
         told = await asyncio.gather(*(client.end_program(engine_program) for client in clients))
         if not all(told):

@@ -1,6 +1,6 @@
 """Programs in the process table: opened by sessions and calls, ended by their owner."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from autellix_controller.background import SingleFlight
 from autellix_controller.errors import ApiError, ErrorCode
@@ -17,10 +17,11 @@ class Programs:
         table: ProcessTable,
         *,
         now_ms: Callable[[], int],
-        tell_engines: Callable[[str], Awaitable[None]],
+        tell_engines: Callable[[str], None],
         count_end: Callable[[ProgramEntry], None],
     ) -> None:
-        """``tell_engines`` makes the engines forget a program, given its engine name; ``count_end`` measures it."""
+        """``tell_engines`` has the engines forget a program, given its engine name, and does not wait for them;
+        ``count_end`` measures it."""
         self._table, self._now_ms, self._tell_engines, self._count_end = table, now_ms, tell_engines, count_end
         self._opening: SingleFlight[str, ProgramEntry] = SingleFlight()
         self._openings: dict[str, set[str]] = {}
@@ -67,7 +68,7 @@ class Programs:
         return self._table.page(owner, program_id(owner, after) if after else "", limit)
 
     async def end(self, owner: str, session: str, *, cancel: bool = False) -> ProgramEntry:
-        """Ends a session: in the table, then on the engines. Returns what it was. Raises ApiError 404 or 503.
+        """Ends a session in the table, and has the engines told. Returns what it was. Raises ApiError 404 or 503.
 
         ``cancel``: its running calls are to end, on every replica.
         """
@@ -81,7 +82,7 @@ class Programs:
         if not ended:
             raise _not_found(session)
         self._count_end(entry)
-        await self._tell_engines(entry.engine_program)
+        self._tell_engines(entry.engine_program)
         return entry
 
     def known(self, program: Program) -> ProgramEntry | None:

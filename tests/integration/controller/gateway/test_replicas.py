@@ -152,7 +152,7 @@ async def test_a_session_ended_at_one_replica_is_gone_at_the_other(
         return bool((await session_of(two, "s1")).get("error", {}).get("code") == "session_not_found")
 
     await agree(gone)
-    assert all(len(engine.ended_programs) == 1 for engine in engines)
+    await eventually(lambda: all(len(engine.ended_programs) == 1 for engine in engines), "the engines forget it")
 
 
 async def test_the_process_table_prints_for_people_and_for_programs(

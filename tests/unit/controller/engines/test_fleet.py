@@ -162,8 +162,32 @@ async def test_ended_programs_are_told_to_engines_that_keep_them() -> None:
     ):
         discovery.publish([at(a), at(b), Endpoint("dead", "http://127.0.0.1:9")])
         await eventually(lambda: fleet.known, "all were probed")
-        await fleet.end_program("p.1/x")
-        assert (a.ended_programs, b.ended_programs) == (["p.1/x"], [])
+        fleet.end_program("p.1/x")
+        await eventually(lambda: a.ended_programs == ["p.1/x"], "it is told")
+        assert b.ended_programs == []
+
+
+async def test_an_engine_that_hangs_gets_a_bounded_number_of_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("autellix_controller.engines.fleet._MOST_TOLD", 3)
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known, "it was probed")
+        engine.forgets.clear()
+        for number in range(5):
+            fleet.end_program(f"p.{number}")
+        await eventually(lambda: len(engine.ended_programs) == 3, "three are told")
+        assert caplog.text.count("engines are not told") == 2
+        engine.forgets.set()
+
+        async def told_again() -> None:
+            while "p.9" not in engine.ended_programs:
+                fleet.end_program("p.9")
+                await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(5):
+            await told_again()
 
 
 async def test_an_engine_that_dies_is_missed_before_it_is_probed_though_nobody_calls_it() -> None:

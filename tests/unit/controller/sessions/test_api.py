@@ -30,10 +30,20 @@ async def test_a_session_is_opened_described_listed_and_ended() -> None:
         assert [one["id"] for one in (await replica.json("GET", "/v1/sessions"))[1]["data"]] == [made["id"]]
         status, ended = await replica.json("DELETE", f"/v1/sessions/{made['id']}")
         assert (status, ended["deleted"]) == (200, True)
-        assert engine.ended_programs == [engine.calls[0].xargs["autellix_program"]]
+        forgotten = [engine.calls[0].xargs["autellix_program"]]
+        await eventually(lambda: engine.ended_programs == forgotten, "the engine forgets it")
         for method in ("GET", "DELETE"):
             status, error = await replica.json(method, f"/v1/sessions/{made['id']}")
             assert (status, error["error"]["code"]) == (404, "session_not_found")
+
+
+async def test_an_engine_that_hangs_does_not_delay_the_end_of_a_session() -> None:
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.forgets.clear()
+        await replica.chat("s1")
+        async with asyncio.timeout(2):
+            assert (await replica.json("DELETE", "/v1/sessions/s1"))[0] == 200
+        await eventually(lambda: len(engine.ended_programs) == 1, "the engine is told all the same")
 
 
 HALF_A_REQUEST = b'POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"id":'
@@ -210,7 +220,7 @@ async def test_a_session_cannot_be_ended_while_the_store_is_away() -> None:
         async def end(self, program: str, *, cancel: bool = False) -> bool:
             raise TableUnavailable("etcd is away for 3 s")
 
-    async def nobody(program: str) -> None:
+    def nobody(program: str) -> None:
         raise AssertionError("engines must not forget what still lives")
 
     programs = Programs(
