@@ -67,7 +67,8 @@ def now_ms() -> int:
 async def fill(url: str, count: int) -> None:
     """Writes that many programs, each with the figures of two engines."""
     members = Members([url.removeprefix("etcd://")])
-    store = EtcdStore(members, Contact(retry_seconds=1.0, clock=time.monotonic), Timings(call=10.0))
+    timings = Timings(call=10.0)
+    store = EtcdStore(members, Contact(timings, clock=time.monotonic), timings)
     layout = Layout(PREFIX)
     lease = await store.grant(int(TIMEOUT_SECONDS))
     totals = {f"engine-{n}.{'a' * 16}": ProgramTotals(service_ms=1234.5, calls=3, prompt_tokens=9000) for n in (0, 1)}

@@ -61,7 +61,7 @@ class EtcdTable:
         self._timeout_ms = int(session_timeout_seconds * 1000)
         self._running = RunningCalls()
         self._members = members
-        contact = Contact(retry_seconds=timings.retry, clock=time.monotonic)
+        contact = Contact(timings, clock=time.monotonic)
         self._store = EtcdStore(self._members, contact, timings)
         layout = Layout(prefix)
         self._mirror = Mirror(self._in_use)

@@ -44,7 +44,7 @@ def _from_file(path: Path) -> list[ProgramEntry]:
 async def _from_etcd(members: Members, prefix: str) -> list[ProgramEntry]:
     timings = Timings()
     layout = Layout(prefix)
-    store = EtcdStore(members, Contact(retry_seconds=timings.retry, clock=time.monotonic), timings)
+    store = EtcdStore(members, Contact(timings, clock=time.monotonic), timings)
     found: list[tuple[str, bytes]] = []
     try:
         async for _, values in store.pages(layout.programs):

@@ -76,7 +76,7 @@ class Transitions:
         raise TableUnavailable(f"program {program} changed {_ATTEMPTS} times while it was to be ended")
 
     async def _open(self, fresh: ProgramEntry) -> ProgramEntry:
-        if self._store.contact.worth_trying:
+        if self._store.contact.claim():
             try:
                 for _ in range(_ATTEMPTS):
                     fresh = next_life(self._mirror.get(fresh.id), fresh)
@@ -130,6 +130,7 @@ class Transitions:
         try:
             revision, value = await self._store.read(self._layout.program_key(program))
         except StoreAway as error:
+            self._store.contact.unread()
             raise TableUnavailable(str(error)) from error
         learn(self._mirror, program, revision, value)
 
@@ -138,5 +139,5 @@ class Transitions:
         return stored.revision == 0 or stored.entry is not None
 
     def _require_contact(self) -> None:
-        if not self._store.contact.worth_trying:
+        if not self._store.contact.claim():
             raise TableUnavailable(self._store.contact.detail)

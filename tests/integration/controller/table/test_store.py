@@ -15,7 +15,7 @@ from support.tables import TIMINGS
 @pytest.fixture
 async def store(shared_etcd: Etcd) -> AsyncIterator[EtcdStore]:
     members = Members(shared_etcd.url.removeprefix("etcd://").split(","))
-    yield EtcdStore(members, Contact(retry_seconds=TIMINGS.retry, clock=time.monotonic), TIMINGS)
+    yield EtcdStore(members, Contact(TIMINGS, clock=time.monotonic), TIMINGS)
     await members.close()
 
 

@@ -55,6 +55,32 @@ async def test_traffic_goes_on_while_etcd_is_away(etcd: Etcd, outage: str) -> No
     await check_traffic_goes_on(etcd, outage)
 
 
+async def test_a_silent_etcd_costs_one_of_many_programs_a_wait(etcd: Etcd) -> None:
+    async with world_on(etcd, timings=BRIEF_TIMINGS) as world:
+        table = await world.replica("a")
+        entry = await opened(world, table)
+        loop = asyncio.get_running_loop()
+
+        async def seconds_to_open(number: int) -> float:
+            began = loop.time()
+            await opened(world, table, f"session-{number}")
+            return loop.time() - began
+
+        etcd.only.pause()
+        try:
+            table.apply(record(entry, calls=1), world.now_ms())
+            with pytest.raises(TableUnavailable):
+                await table.flush()  # now the outage is known
+            opening = []
+            for number in range(40):
+                opening.append(asyncio.create_task(seconds_to_open(number)))
+                await asyncio.sleep(0.025)
+            waited = [seconds for seconds in await asyncio.gather(*opening) if seconds > 0.3]
+            assert len(waited) <= 2, f"in a second one program tries, and perhaps the next one: {waited}"
+        finally:
+            etcd.only.resume()
+
+
 async def test_a_slow_etcd_delays_pins_and_openings_and_nothing_else(etcd: Etcd) -> None:
     async with world_on(etcd) as world, proxy_to(etcd.only.endpoint) as proxy:
         a, b = await world.replica("a"), await world.replica("b", proxy.url)

@@ -54,7 +54,7 @@ class Recorder:
 def store_on(etcd_url: str, timings: Timings = TIMINGS) -> EtcdStore:
     return EtcdStore(
         Members(etcd_url.removeprefix("etcd://").split(",")),
-        Contact(retry_seconds=timings.retry, clock=time.monotonic),
+        Contact(timings, clock=time.monotonic),
         timings,
     )
 

@@ -20,6 +20,7 @@ from autellix_controller.table.entry import (
 )
 from autellix_controller.table.index import OwnerIndex
 from autellix_controller.table.layout import Layout, decode_program, encode_program
+from autellix_controller.table.timings import Timings
 from autellix_controller.table.urls import InEtcd, InFile, InMemory, parse_table_url
 
 ENTRY = ProgramEntry(id=program_id("o", "s"), owner="o", session="s", created_ms=1234)
@@ -188,10 +189,10 @@ def test_a_program_runs_until_its_last_call_has_departed() -> None:
 
 def test_an_outage_costs_one_try_in_each_interval() -> None:
     now = 100.0
-    contact = Contact(retry_seconds=1.0, clock=lambda: now)
+    contact = Contact(Timings(retry=1.0, call=1.0), clock=lambda: now)
     tries = []
     for now in (100.0, 100.5, 101.0, 101.9, 102.0):
-        tries.append(contact.worth_trying)
+        tries.append(contact.claim())
         if tries[-1]:
             contact.failed(f"refused at {now}")
     assert tries == [True, False, True, False, True]
@@ -199,3 +200,25 @@ def test_an_outage_costs_one_try_in_each_interval() -> None:
     assert contact.detail == "writes to etcd fail for 12 s: refused at 102.0"
     contact.succeeded()
     assert contact.detail == ""
+
+
+def test_while_one_tries_nobody_else_does() -> None:
+    now = 100.0
+    contact = Contact(Timings(retry=1.0, call=1.0), clock=lambda: now)
+    assert [contact.claim() for _ in range(3)] == [True] * 3, "all is well"
+    contact.failed("no answer")
+    now = 101.0
+    assert [contact.claim() for _ in range(3)] == [True, False, False]
+    now = 102.0  # its write has had no answer, and the read that tells what became of it goes on
+    contact.failed("no answer")
+    now = 102.9
+    contact.unread()
+    now = 103.8
+    assert not contact.claim()
+    now = 104.0
+    assert [contact.claim() for _ in range(3)] == [True, False, False]
+    now = 106.0  # whoever tried has never said what came of it
+    assert contact.claim()
+    contact.succeeded()
+    contact.unread()
+    assert [contact.claim() for _ in range(3)] == [True] * 3
