@@ -104,7 +104,12 @@ class Access:
     def replace(self, keys: Sequence[ApiKey] | None) -> None:
         """Other keys and limits from now on."""
         self._keys = keys
+        self._tenants = len({key.name for key in keys}) if keys is not None else 1
         self._limits = {key.name: key.limits for key in keys or () if key.limits != NO_LIMITS}
+
+    def has_one_tenant(self) -> bool:
+        """There is nobody to be fair to: everybody is the same tenant."""
+        return self._tenants <= 1
 
     def limits(self, owner: str) -> KeyLimits:
         """What the owner may do; all its keys share that."""

@@ -79,14 +79,15 @@ class Exchange:
         return self._by_name.get(name)
 
     async def body(self, limit: int, seconds: float, share: Share, timer: DeadlineTimer) -> bytes:
-        """Reads the body; its size is set aside in ``share`` first. Raises ApiError 413, 408 or 429, ClientGone."""
+        """Reads the body; its bytes are set aside in ``share`` as they arrive. Raises ApiError 413, 408 or 429, and
+        ClientGone."""
         declared = self.header(b"content-length") or b""
-        if declared.isdigit():
-            if int(declared) > limit:
-                raise _too_large(limit)
-            share.grow_to(int(declared))
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
         if self.wire is not None and self.wire.has_all:
             return await self._read_body(limit, share)  # without a wait, so without a deadline
+        if declared.isdigit():
+            share.check(int(declared))  # before the client sends all of it in vain
         try:
             with timer.deadline(asyncio.get_running_loop().time() + seconds):
                 return await self._read_body(limit, share)

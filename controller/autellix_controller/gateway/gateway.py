@@ -19,6 +19,7 @@ from autellix_controller.gateway.exchange import CLOSE, ClientGone, Exchange, Re
 from autellix_controller.gateway.interrupt import Interruptible
 from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.routes import ROUTES, Route
+from autellix_controller.gateway.shares import Shares
 from autellix_controller.gateway.tracing import Tracing
 from autellix_controller.logs import fields
 from autellix_controller.metrics import CallMetrics, QueueMetrics
@@ -65,7 +66,8 @@ class Gateway:
         self._metrics, self._queue_metrics = metrics, queue_metrics
         self._session_headers, self._limits, self._timer = session_headers, limits, timer
         self._now_ms, self._tracing = now_ms, tracing
-        self._bodies = ByteBudget(limits.bodies_bytes)
+        self._bodies = ByteBudget(limits.bodies_bytes, alone=access.has_one_tenant)
+        self._places = Shares(limits.calls, alone=access.has_one_tenant)
         self._running: set[Interruptible] = set()
         self.leaving = False
         """Every call is the last one of its connection: the replica stops. Clients then open their next connection, to
@@ -150,7 +152,7 @@ class Gateway:
             exchange.receipt.append((b"allow", b"POST"))
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{exchange.path} takes POST only.")
         check_headers(exchange.header(b"content-type"), exchange.header(b"content-encoding"))
-        if len(self._running) >= self._limits.calls:
+        if not self._places.has_room(owner, 1):
             raise ApiError(
                 ErrorCode.CONTENDED,
                 "Too many calls are running; try again.",
@@ -158,7 +160,8 @@ class Gateway:
                 retry_after_seconds=1,
             )
         self._running.add(work)
-        share = self._bodies.open()
+        self._places.take(owner, 1)
+        share = self._bodies.open(owner)
         try:
             raw = await exchange.body(self._limits.body_bytes, self._limits.body_seconds, share, self._timer)
             body = parse(raw)
@@ -171,6 +174,7 @@ class Gateway:
             await self._of_program(call, program, body, work)
         finally:
             share.close()
+            self._places.give_back(owner, 1)
             self._running.discard(work)
             await exchange.close()
 

@@ -30,13 +30,13 @@ def exchange_of(*received: dict[str, Any]) -> tuple[Exchange, list[dict[str, Any
 async def test_a_body_in_pieces_is_joined() -> None:
     part = {"type": "http.request", "body": b"a", "more_body": True}
     exchange, _ = exchange_of(part, part, {"type": "http.request", "body": b"b"})
-    assert await exchange.body(10, 1.0, ByteBudget(10).open(), DeadlineTimer()) == b"aab"
+    assert await exchange.body(10, 1.0, ByteBudget(10, alone=lambda: True).open("me"), DeadlineTimer()) == b"aab"
 
 
 async def test_a_client_that_leaves_while_sending_is_noticed() -> None:
     exchange, _ = exchange_of({"type": "http.request", "body": b"a", "more_body": True}, GONE)
     with pytest.raises(ClientGone):
-        await exchange.body(10, 1.0, ByteBudget(10).open(), DeadlineTimer())
+        await exchange.body(10, 1.0, ByteBudget(10, alone=lambda: True).open("me"), DeadlineTimer())
 
 
 async def test_the_end_of_a_complete_answer_is_no_client_that_left() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from support.fake_engine import Call, FakeEngine, answer, completion, fake_engine, hang
 from support.queueing import Gate, everything_is_free, queued, send, start
@@ -214,6 +215,69 @@ async def test_sessions_that_were_left_alone_make_room_for_others_though_nothing
         assert await opened("first", "second", "third") == [200, 200, 429]
         await asyncio.sleep(1.1)
         assert await opened("fourth", "fifth", "sixth") == [200, 200, 429]
+
+
+async def test_no_tenant_takes_all_places_at_the_front_door(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
+    gate = Gate()
+    async with fake_engine() as engine, running_controller(engine, api_keys_file=keys, max_calls=16) as replica:
+        engine.script = gate
+        alice = [asyncio.create_task(send(replica, f"a{n}", key="key-of-alice")) for n in range(30)]
+        await eventually(lambda: sum(task.done() for task in alice) == 18, "what is too much was refused")
+        assert replica.controller.gateway.running == 12
+        bob = await start(replica, "b0", key="key-of-bob")
+        assert await replica.metric('autellix_controller_refused_calls_total{bound="max_calls"}') == 18
+        gate.open(40)
+        assert sorted(await asyncio.gather(*alice, bob)) == [200] * 13 + [429] * 18
+        await everything_is_free(replica)
+
+
+async def test_bodies_that_are_only_announced_take_room_from_nobody(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
+    settings: dict[str, Any] = {"body_limit_bytes": 4096, "bodies_limit_bytes": 8192, "api_keys_file": keys}
+    async with fake_engine() as engine, running_controller(engine, **settings) as replica:
+        clients = []
+        for _ in range(8):
+            _, writer = await asyncio.open_connection(replica.settings.host, URL(replica.url).port)
+            writer.write(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-of-alice\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 4096\r\n\r\n{"
+            )
+            clients.append(writer)
+        await eventually(lambda: replica.controller.gateway.running == 8, "they have announced 32 KiB")
+        assert replica.controller.gateway.body_bytes == 8
+        assert await send(replica, "b", key="key-of-bob") == 200
+        for writer in clients:
+            writer.close()
+        await everything_is_free(replica)
+
+
+async def test_no_tenant_takes_all_bytes_of_bodies(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
+    gate = Gate()
+    settings: dict[str, Any] = {"body_limit_bytes": 4096, "bodies_limit_bytes": 16_000, "api_keys_file": keys}
+    async with fake_engine() as engine, running_controller(engine, **settings) as replica:
+        engine.script = gate
+
+        async def large(user: str) -> int:
+            headers = {"authorization": f"Bearer key-of-{user}"}
+            call = replica.call(user=user, pad="x" * 900)
+            async with replica.http.post("/v1/chat/completions", json=call, headers=headers) as response:
+                return response.status
+
+        alice = [asyncio.create_task(large("alice")) for _ in range(30)]
+        await eventually(lambda: len(gate.order) + sum(task.done() for task in alice) == 30, "served or refused")
+        held = replica.controller.gateway.body_bytes
+        assert 10_500 < held <= 12_000, "three quarters at most"
+        bob = asyncio.create_task(large("bob"))
+        await eventually(lambda: replica.controller.gateway.body_bytes > held, "bob's fits in")
+        gate.open(40)
+        assert await bob == 200
+        assert set(await asyncio.gather(*alice)) == {200, 429}
+        await everything_is_free(replica)
 
 
 async def test_bodies_in_flight_are_bounded_in_all() -> None:
