@@ -26,6 +26,7 @@ from autellix_controller.gateway.relay import Deadlines
 from autellix_controller.gateway.routes import ROUTES
 from autellix_controller.gateway.slots import Bounds, Slots
 from autellix_controller.gateway.upstream import PooledUpstream
+from autellix_controller.observed import Observed
 from autellix_controller.rest import Readiness, TableState
 from autellix_controller.routing.decide import Rules
 from autellix_controller.routing.router import Router
@@ -34,7 +35,6 @@ from autellix_controller.sessions.programs import Programs
 from autellix_controller.settings import Settings
 from autellix_controller.table.etcd import wall_clock_ms
 from autellix_controller.table.factory import open_table
-from autellix_wire import headers as names
 
 
 class Controller:
@@ -164,6 +164,7 @@ class Controller:
             readiness=self.readiness,
             body_seconds=settings.body_deadline_seconds,
         )
+        self.observed = Observed(self.rest, metrics.RequestMetrics(registry))
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -193,7 +194,7 @@ class Controller:
             return
         if scope["type"] == "http" and self.gateway.leaving:
             send = _with_header(send, *CLOSE)
-        await self.rest(scope, receive, _with_request_id(scope, send))
+        await self.observed(scope, receive, send)
 
     def readiness(self) -> Readiness:
         """Whether this replica should get traffic."""
@@ -216,14 +217,6 @@ class Controller:
     def interrupt_calls(self) -> None:
         """Ends all running calls with an error."""
         self.gateway.interrupt_all()
-
-
-def _with_request_id(scope: Scope, send: Send) -> Send:
-    if scope["type"] != "http":
-        return send
-    name = names.REQUEST_ID.encode()
-    given = next((value for key, value in scope["headers"] if key == name), None)
-    return _with_header(send, name, identity.request_id(given, identity.new_call()).encode())
 
 
 def _with_header(send: Send, name: bytes, value: bytes) -> Send:

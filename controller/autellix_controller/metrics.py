@@ -20,6 +20,7 @@ from autellix_controller.table.interface import ProcessTable
 from autellix_controller.tally import Tally
 
 _PREFIX: Final = "autellix_controller_"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _ADDED: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PROGRAM_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 10800)
@@ -70,6 +71,27 @@ class CallMetrics:
         self._placed_as(reason).inc()
         if again:
             self._retries.inc()
+
+
+class RequestMetrics:
+    """What is counted of requests that are no calls."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            f"{_PREFIX}requests",
+            "Requests other than calls by route (a path of no route: other; no proper HTTP: none), method and status.",
+            ["path", "method", "status"],
+            registry=registry,
+        )
+
+    def ended(self, template: str | None, method: str | None, status: int) -> None:
+        """A request ended. ``template`` is one of our own routes, None if it asked for none; ``method`` is what the
+        client sent, None if that was no HTTP."""
+        if method is None:
+            self._requests.labels("none", "none", str(status)).inc()
+        else:
+            known = method if method in _METHODS else "other"
+            self._requests.labels(template or "other", known, str(status)).inc()
 
 
 class ProgramMetrics:
