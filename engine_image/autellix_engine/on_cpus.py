@@ -8,20 +8,15 @@ Linux lets a process use the tiles of a processor with AMX only after it has ask
 do not: where the first call of an engine takes one that does not, the worker is ended (``docs/decisions/0022``).
 """
 
-import os
 import time
 from typing import Final
-
-from autellix_engine.launcher import handover
 
 #: Between two looks. A step on CPUs takes milliseconds, and two such waits belong to it.
 LOOK_SECONDS: Final = 50e-6
 
 
 def install() -> None:
-    """A general plugin, called once in each of vLLM's processes. On a GPU or without our launcher it does nothing."""
-    if handover.RECORDS_SOCKET not in os.environ:
-        return
+    """Called once in each of vLLM's processes. On a GPU it does nothing."""
     # Imported here: this module is found by its name in processes that have no use for any of them.
     import torch
     from vllm.platforms import current_platform

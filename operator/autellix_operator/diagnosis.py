@@ -1,5 +1,6 @@
 """Why pods do not run: the root cause in Kubernetes' objects, as one reason and one sentence. Pure functions."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,6 +30,8 @@ _CONFIG_REASONS: Final = frozenset(
         "PostStartHookError",
     }
 )
+#: Between two attempts to pull the kubelet puts this before what came of the last one.
+_PULLED_LATER: Final = re.compile(r'^Back-off pulling image "[^"]*": (?:\w+: )?')
 #: The kubelet starts its back-off anew for a container that has run for so long.
 _RESTARTS_FORGOTTEN: Final = timedelta(minutes=10)
 #: The last lines of a program's output are enough; the log has the rest.
@@ -80,9 +83,9 @@ def _waiting(pod: Object, container: Object) -> Diagnosis | None:
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     who = _who(pod, container)
     if reason in _IMAGE_REASONS:
-        return Diagnosis(
-            Reason.IMAGE_PULL_FAILED, f"{who}: image {container['image']}: {_shortened(message or reason)}"
-        )
+        # The same words while it tries and while it waits, so that the status stays calm.
+        said = _shortened(_PULLED_LATER.sub("", message) or reason)
+        return Diagnosis(Reason.IMAGE_PULL_FAILED, f"{who}: image {container['image']}: {said}")
     if reason in _CONFIG_REASONS:
         missing = "secret" in message.lower() and ("not found" in message or "couldn't find key" in message)
         cause = Reason.SECRET_MISSING if missing else Reason.CONTAINER_CONFIG_ERROR

@@ -41,7 +41,7 @@ class EngineServer:
     """One engine. A context manager, also an asynchronous one.
 
     ``stock`` starts plain ``vllm serve``, without anything of ours, to compare with. ``args`` go to ``vllm serve``,
-    ``env`` is added to the environment.
+    ``env`` is added to the environment. ``model`` is a folder or a name; the default is the tiny model.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class EngineServer:
         key: str | None = None,
         stock: bool = False,
         env: Mapping[str, str] | None = None,
+        model: str | None = None,
     ) -> None:
         if stock and (scheduling is not None or key is not None):
             raise ValueError("a stock engine takes neither scheduling nor key")
@@ -60,7 +61,7 @@ class EngineServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
         """What a request needs to be let in."""
-        self._command = _command(stock, scheduling, self.port, args)
+        self._command = _command(stock, model or str(tiny_model()), scheduling, self.port, args)
         self._environment = _environment(key) | dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -156,11 +157,13 @@ class EngineServer:
         return "\n".join(self.log_text().splitlines()[-_LOG_LINES_SHOWN:])
 
 
-def _command(stock: bool, scheduling: Mapping[str, Any] | None, port: int, args: Sequence[str]) -> list[str]:
+def _command(
+    stock: bool, model: str, scheduling: Mapping[str, Any] | None, port: int, args: Sequence[str]
+) -> list[str]:
     launcher = ["-m", "vllm.entrypoints.cli.main"] if stock else ["-m", "autellix_engine"]
     settings = [] if scheduling is None else ["--scheduling", json.dumps(scheduling)]
     return [
-        *(sys.executable, *launcher, "serve", str(tiny_model()), *settings),
+        *(sys.executable, *launcher, "serve", model, *settings),
         *("--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port)),
         *("--max-model-len", "4096", "--enforce-eager", *args),
     ]

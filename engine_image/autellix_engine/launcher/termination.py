@@ -1,4 +1,4 @@
-"""Tells Kubernetes why a start failed: one line in the container's termination log."""
+"""Tells Kubernetes why an engine ended: one line in the container's termination log."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,11 @@ _MAX_BYTES: Final = 4096
 
 
 def explain(message: str, env: Mapping[str, str]) -> None:
-    """Writes ``message`` to the termination log, where there is one: outside of a container there is none."""
+    """Writes ``message`` to the termination log, where there is one: outside of a container there is none.
+
+    What stands there stays: each container begins with an empty one, and whoever writes after another tells of a
+    consequence. Raises OSError.
+    """
     path = Path(env.get(handover.TERMINATION_LOG, _DEFAULT))
-    if path.is_file() and os.access(path, os.W_OK):
+    if path.is_file() and os.access(path, os.W_OK) and path.stat().st_size == 0:
         path.write_bytes((message + "\n").encode()[:_MAX_BYTES])

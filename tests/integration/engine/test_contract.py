@@ -1,8 +1,12 @@
 """The private parts of vLLM that the scheduler class relies on. A new version is supported once this is green."""
 
 import inspect
+import logging
+import signal
 import threading
 from importlib.metadata import entry_points
+from multiprocessing import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +22,11 @@ from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCore, EngineCoreProc
+from vllm.v1.executor.multiproc_executor import WorkerProc
 from vllm.v1.request import Request, RequestStatus
 
-from autellix_engine import on_cpus
+from autellix_engine import on_cpus, process_plugin
+from autellix_engine.fatal import FatalErrors
 from autellix_engine.launcher import handover
 from support.model_free import make_request, make_scheduler, vllm_config
 
@@ -162,7 +168,25 @@ def test_whoever_waits_for_a_message_of_another_process_yields_by_a_name_of_the_
 
 def test_the_general_plugin_is_found_by_vllm() -> None:
     [plugin] = [it for it in entry_points(group="vllm.general_plugins") if it.name == "autellix"]
-    assert plugin.load() is on_cpus.install
+    assert plugin.load() is process_plugin.install
+
+
+def test_a_worker_logs_what_ends_it_where_its_cause_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(self: object, **_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    log = tmp_path / "termination-log"
+    log.touch()
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(WorkerProc, "__init__", fails)
+    parallel = SimpleNamespace(assigned_physical_gpu_ids=None, numa_bind=False)
+    logger = logging.getLogger("vllm.v1.executor.multiproc_executor")
+    monkeypatch.setattr(logger, "handlers", [FatalErrors({handover.TERMINATION_LOG: str(log)})])
+    _, ready = Pipe(duplex=False)
+    WorkerProc.worker_main(vllm_config=SimpleNamespace(parallel_config=parallel), ready_pipe=ready)
+    assert log.read_text() == "OutOfMemoryError: CUDA out of memory\n"
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
@@ -174,7 +198,6 @@ def test_only_on_cpus_do_processes_sleep_while_they_wait_and_ask_for_tiles(
     monkeypatch.setattr(shm_broadcast, "sched_yield", original)
     monkeypatch.setattr(torch.cpu, "_init_amx", lambda: asked.append(True))
     monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
-    monkeypatch.setenv(handover.RECORDS_SOCKET, "/tmp/records.sock")
     on_cpus.install()
     assert shm_broadcast.sched_yield is (on_cpus.sleep_a_little if on_cpu else original)
     assert bool(asked) is on_cpu

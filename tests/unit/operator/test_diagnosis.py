@@ -67,6 +67,12 @@ def test_a_cause_is_named_with_its_pod(status: Json, reason: Reason, words: list
         assert word in found.message
 
 
+def test_while_the_kubelet_waits_to_pull_again_the_cause_keeps_its_words() -> None:
+    tried = waiting("ErrImagePull", 'failed to resolve "engine:1": connection refused')
+    waits = 'Back-off pulling image "engine:1": ErrImagePull: failed to resolve "engine:1": connection refused'
+    assert diagnose([pod(**tried)]) == diagnose([pod(**waiting("ImagePullBackOff", waits))])
+
+
 @pytest.mark.parametrize(
     "status",
     [

@@ -43,6 +43,19 @@ ValueError: no such model: x"""
             "\n".join(f"(EngineCore pid=7) ERROR 11-30 12:00:01 [core.py:9] {line}" for line in TRACEBACK.splitlines()),
             "ValueError: no such model: x",
         ),
+        # vLLM's own end, of a model that is not there: frames of compiled code, an exception with its module.
+        (
+            'st/serve.py", line 156, in cmd\n    uvloop.run(run_server(args))\n'
+            '  File "uvloop/loop.pyx", line 1515, in uvloop.loop.Loop.run_until_complete\n'
+            '  File "hub/utils.py", line 133, in validate_repo_id\n    raise HFValidationError(\n'
+            "hub.errors.HFValidationError: Repo id must be in the form 'name': '/models/none'.\n",
+            "hub.errors.HFValidationError: Repo id must be in the form 'name': '/models/none'.",
+        ),
+        # What helpers of Python say after it.
+        (
+            TRACEBACK + "\n/usr/lib/tracker.py:254: UserWarning: 2 leaked objects\n  warnings.warn('x'\n",
+            "ValueError: no such model: x",
+        ),
         # Cut before the exception: better all than nothing.
         ('  File "a.py", line 1, in f\n    g()', 'File "a.py", line 1, in f\n    g()'),
     ],

@@ -6,8 +6,8 @@ from autellix_engine.launcher import handover
 
 INSTALL = """
 import sys
-from autellix_engine import on_cpus
-on_cpus.install()
+from autellix_engine import process_plugin
+process_plugin.install()
 print([name for name in sys.modules if name.partition(".")[0] in ("vllm", "torch")])
 """
 
