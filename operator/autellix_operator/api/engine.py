@@ -98,9 +98,9 @@ class Swap(SpecModel):
     prefetch_seconds: Annotated[int, Field(ge=0, le=3600)] = 0
 
     @property
-    def bytes(self) -> int:
-        """Its size in bytes; 0 where that is a share of the container's limit."""
-        return 0 if self.size.endswith("%") else size_in_bytes(self.size)
+    def percent(self) -> int:
+        """Its share of the container's memory limit; 0 where the size is one in bytes."""
+        return int(self.size[:-1]) if self.size.endswith("%") else 0
 
 
 class KeyRef(SpecModel):
@@ -190,20 +190,19 @@ class Engine(SpecModel):
         return variables
 
     @model_validator(mode="after")
-    def _share_what_they_have(self) -> Self:
-        if self.memory is None:
-            return self
-        parts = (size_in_bytes(self.shared_memory_size) if self.shared_memory_size else 0) + self.swap_bytes
-        if parts >= size_in_bytes(self.memory):
-            raise ValueError(
-                "sharedMemorySize and swap.size together must be less than memory, of which they are parts"
-            )
+    def _swap_into_a_share_of_something(self) -> Self:
+        if self.swap and self.swap.percent and self.memory is None:
+            raise ValueError(f"swap.size, {self.swap.size}, needs memory, of which it is a share")
         return self
 
     @property
     def swap_bytes(self) -> int:
-        """Host memory for swapped KV cache in bytes; 0 if there is none or it is a share of the container's limit."""
-        return self.swap.bytes if self.swap else 0
+        """Host memory for swapped KV cache."""
+        if self.swap is None:
+            return 0
+        if self.memory is not None and self.swap.percent:
+            return -(-size_in_bytes(self.memory) * self.swap.percent // 100)
+        return size_in_bytes(self.swap.size)
 
     @property
     def devices(self) -> int:

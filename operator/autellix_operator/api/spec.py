@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from autellix_operator.api.base import InvalidSpec, ObjectName, SpecModel, refuse_doubles, size_in_bytes
 from autellix_operator.api.controller import Controller, Routing
 from autellix_operator.api.engine import Engine, Model
+from autellix_operator.api.memory import needed_bytes
 from autellix_operator.api.process_table import ProcessTable
 from autellix_operator.api.scheduling import Scheduling
 from autellix_operator.api.surroundings import Monitoring, NetworkPolicy, ObjectRef
@@ -61,20 +62,24 @@ class Spec(SpecModel):
 
     @model_validator(mode="after")
     def _weights_fit(self) -> Self:
-        gpu, memory, weights = self.engine.gpu, self.engine.memory, self.model.weights_size
-        if weights is None:
-            return self
-        if gpu is None:
-            if memory is not None and size_in_bytes(weights) >= size_in_bytes(memory):
-                raise ValueError(f"model.weightsSize, {weights}, must be less than engine.memory, {memory}")
-            return self
-        if gpu.memory is None:
+        gpu, weights = self.engine.gpu, self.model.weights_size
+        if weights is None or gpu is None or gpu.memory is None:
             return self
         share = self.engine.gpu_memory_utilization_percent or _MEMORY_SHARE_PERCENT
-        if size_in_bytes(weights) * 100 > size_in_bytes(gpu.memory) * gpu.count * share:
+        if size_in_bytes(weights) * 100 >= size_in_bytes(gpu.memory) * gpu.count * share:
             raise ValueError(
-                f"model.weightsSize, {weights}, does not fit into {share} percent of {gpu.count} times {gpu.memory}, "
-                "the memory of engine.gpu"
+                f"model.weightsSize, {weights}, leaves no room for KV cache in {share} percent of {gpu.count} times "
+                f"{gpu.memory}, the memory of engine.gpu"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_is_enough(self) -> Self:
+        memory, needed = self.engine.memory, needed_bytes(self.engine, self.model)
+        if memory is not None and size_in_bytes(memory) < needed:
+            raise ValueError(
+                f"engine.memory, {memory}, must be at least {-(-needed >> 20)}Mi: 2Gi for the server and 1Gi for each "
+                "device, the shared memory, swap.size and, without GPUs, model.weightsSize"
             )
         return self
 

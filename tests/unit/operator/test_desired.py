@@ -363,7 +363,7 @@ def shared_memory(found: Json) -> str:
         ({"tensorParallelSize": 2}, "6144Mi", None, "2048Mi"),
         ({"sharedMemorySize": "8Gi"}, "11264Mi", None, "8Gi"),
         ({"gpu": {}, "swap": {"size": "10Gi"}}, "14848Mi", None, "1536Mi"),
-        ({"gpu": {}, "swap": {"size": "50%"}}, "4608Mi", None, "1536Mi"),
+        ({"memory": "64Gi", "gpu": {}, "swap": {"size": "50%"}}, "64Gi", "64Gi", "1536Mi"),
         ({"memory": "64Gi", "gpu": {}}, "64Gi", "64Gi", "1536Mi"),
     ],
 )
