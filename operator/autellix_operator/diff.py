@@ -17,6 +17,7 @@ from autellix_operator.api.names import Cluster, Key
 from autellix_operator.api.spec import parse_spec
 from autellix_operator.applied import AppliedBefore
 from autellix_operator.children import Children, Leftover
+from autellix_operator.diagnosis import Diagnosis
 from autellix_operator.kube.applier import AUTELLIX_CLUSTER, SECRET, Applier, NotFound, Object, Resource
 from autellix_operator.maker import Applied, Maker
 from autellix_operator.pause import is_paused
@@ -54,10 +55,12 @@ async def difference(dry: Applier, maker: Maker, key: Key) -> Difference:
 
 
 def _problems(applied: Applied) -> list[str]:
-    found = {str(component): problem for component, problem in applied.problems.items()}
+    parts: dict[Diagnosis, list[str]] = {}
+    for component, problem in applied.problems.items():
+        parts.setdefault(problem, []).append(component)
     if applied.monitoring is not None:
-        found["monitoring"] = applied.monitoring
-    return [f"{part}: {problem.reason}: {problem.message}" for part, problem in found.items()]
+        parts.setdefault(applied.monitoring, []).append("monitoring")
+    return [f"{', '.join(who)}: {problem.reason}: {problem.message}" for problem, who in parts.items()]
 
 
 class DiffApplier:

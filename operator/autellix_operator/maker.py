@@ -76,8 +76,7 @@ class Maker:
             keys = await ensure_engine_keys(children, cluster, self.new_secret, self.now())
             table = await ensure_table_secrets(children, cluster, etcd, self.now()) if etcd else None
         except (ForeignObject, Refused) as error:
-            applied.problems.update(dict.fromkeys(Component, _diagnosis("Secret", error)))
-            return applied
+            return nothing_applied(children, _diagnosis("Secret", error))
         digests = digests_of(salt.value, table, referenced, applied.workloads)
         applied.changes_at = keys.until
         await self._prepare_scale_down(cluster, spec, applied.workloads.get(Component.ENGINE))
@@ -106,6 +105,11 @@ class Maker:
             await self.refresh_figures(Key(cluster.namespace, cluster.name))
         except ApiError as error:
             log.info("%s/%s: engines are taken away by older figures: %s", cluster.namespace, cluster.name, error)
+
+
+def nothing_applied(children: Children, problem: Diagnosis) -> Applied:
+    """Where one problem keeps all objects from being applied."""
+    return Applied(children.workloads(), dict.fromkeys(Component, problem), problem)
 
 
 async def _apply(children: Children, manifest: dict[str, Any], applied: Applied) -> None:

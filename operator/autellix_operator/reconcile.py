@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from autellix_operator.api.base import InvalidSpec
 from autellix_operator.api.conditions import ConditionType, Reason
-from autellix_operator.api.names import Cluster, Component, Key
+from autellix_operator.api.names import Cluster, Key
 from autellix_operator.api.spec import GROUP, KIND, VERSION, Spec, parse_spec
 from autellix_operator.applied import AppliedBefore
 from autellix_operator.children import Children, Leftover
@@ -34,7 +34,7 @@ from autellix_operator.kube.applier import (
     NotFound,
     Object,
 )
-from autellix_operator.maker import Applied, Maker
+from autellix_operator.maker import Applied, Maker, nothing_applied
 from autellix_operator.pause import is_paused
 from autellix_operator.references import look_up, references
 from autellix_operator.status import condition, invalid_status, own_fields, paused_status, status_of
@@ -129,8 +129,7 @@ class Reconciler:
             except Leftover as error:
                 if self._is_new(resource):
                     return Result(requeue_after=_LEFTOVER_SECONDS)
-                problem = Diagnosis(Reason.NAME_CONFLICT, str(error))
-                applied = Applied(children.workloads(), dict.fromkeys(Component, problem))
+                applied = nothing_applied(children, Diagnosis(Reason.NAME_CONFLICT, str(error)))
         observed = Observed(
             applied.workloads,
             children.all(POD),

@@ -34,6 +34,7 @@ CHILDREN = {
     ("poddisruptionbudgets", "demo-engine"),
     ("poddisruptionbudgets", "demo-controller"),
 }
+CLAIM = "data-demo-etcd-0"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -222,6 +223,12 @@ def test_an_object_the_server_refuses_is_a_condition_and_the_other_parts_go_on(b
     condition = bench.wait_for("demo", "EnginesReady", "ApplyRefused")
     assert "imagePullPolicy" in condition["message"]
     bench.get("deployments", "demo-controller")
+    bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": None}}})
+    bench.make_ready()
+    bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": template, "replicas": 2}}})
+    bench.wait_for("demo", "EnginesReady", "ApplyRefused")
+    status = bench.get("autellixclusters", "demo")["status"]
+    assert (status["replicas"], status["readyReplicas"], status["engines"]) == (1, 1, "1/2"), "the one serves on"
     template["spec"]["containers"][0] = {"name": "engine", "imagePolicy": "Never"}
     bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": None}}})
     bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": template}}})
@@ -269,6 +276,48 @@ def test_a_changed_config_map_behind_the_environment_starts_engines_anew(bench: 
     bench.patch("configmaps", "common", {"data": {"level": "high"}})
     eventually(lambda: bench.get("deployments", "demo-engine")["metadata"]["generation"] > before, "engines roll")
     assert bench.get("deployments", "demo-controller")["metadata"]["generation"] == controllers
+
+
+def test_engines_that_serve_are_not_replaced_for_what_is_missing_nor_for_a_leaked_key(bench: Bench) -> None:
+    source = {"configMapKeyRef": {"name": "common", "key": "level"}}
+    bench.create("configmaps", {"metadata": {"name": "common"}, "data": {"level": "low"}})
+    bench.make_cluster(engine={"env": [{"name": "LEVEL", "valueFrom": source}]})
+    bench.make_ready()
+    before = bench.get("deployments", "demo-engine")["metadata"]["generation"]
+    bench.delete("configmaps", "common")
+    bench.wait_for("demo", "Degraded", "ConfigMapMissing")
+    assert bench.condition("demo", "Ready")["status"] == "True"
+    bench.create("configmaps", {"metadata": {"name": "common"}, "data": {"level": "low"}})
+    bench.wait_for("demo", "Degraded", "Available")
+    key = used_key(bench)
+    for name in ("demo-engine-key", "demo-engine-accepted-keys"):
+        bench.delete("secrets", name)
+    eventually(lambda: accepted_keys(bench) == [used_key(bench)] != [key], "the key is another one")
+    assert bench.get("deployments", "demo-engine")["metadata"]["generation"] == before
+
+
+def test_a_quota_without_room_for_events_keeps_the_status_from_nothing(bench: Bench) -> None:
+    bench.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"count/events": "0"}}})
+    eventually(lambda: bench.get("resourcequotas", "none").get("status", {}).get("hard"), "the quota counts")
+    bench.make_cluster()
+    bench.make_ready()
+    assert bench.events("demo") == []
+
+
+def test_members_are_not_started_on_a_volume_of_another_table(bench: Bench) -> None:
+    retained = {"whenDeleted": "Retain"}
+    bench.make_cluster(processTable={"etcd": {"managed": retained}})
+    bench.make_ready()
+    bench.delete("autellixclusters", "demo")
+    bench.with_kubelet(
+        "demo", lambda: bench.children("demo").keys() == {("persistentvolumeclaims", CLAIM)}, "it is gone"
+    )
+    bench.make_cluster(processTable={"etcd": {"managed": retained | {"replicas": 3}}})
+    condition = bench.wait_for("demo", "ProcessTableReady", "NameConflict")
+    assert CLAIM in condition["message"]
+    assert bench.gone("statefulsets", "demo-etcd")
+    bench.delete("persistentvolumeclaims", CLAIM)
+    bench.make_ready()
 
 
 def test_a_paused_cluster_is_left_alone_until_the_annotation_goes(bench: Bench) -> None:

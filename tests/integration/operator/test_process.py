@@ -168,6 +168,21 @@ def test_the_difference_of_intended_and_live_is_shown_and_nothing_is_changed(ben
         ("deployments", "demo-engine")
     }
     assert bench.gone("services", "demo")
+    paused = {"metadata": {"annotations": {"autellix.dev/paused": "true"}}}
+    bench.patch("autellixclusters", "demo", paused | {"spec": {"controller": {"replicas": 5}}})
+    status, shown = bench.command("diff", f"{bench.namespace}/demo")
+    assert (status, "+  replicas: 5\n" in shown) == (1, True)
+    assert "autellix-operator: the cluster is paused" in shown
+    template = {"spec": {"containers": [{"name": "engine", "imagePullPolicy": "Sometimes"}]}}
+    bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": template}}})
+    status, shown = bench.command("diff", f"{bench.namespace}/demo")
+    assert (status, "+  replicas: 5\n" in shown) == (2, True)
+    assert "autellix-operator: engine: ApplyRefused: Deployment: " in shown
+    template["spec"]["containers"] = [{"name": "engine", "args": "serve"}]
+    bench.patch("autellixclusters", "demo", {"spec": {"engine": {"template": template}}})
+    status, shown = bench.command("diff", f"{bench.namespace}/demo")
+    assert status == 2
+    assert shown.startswith(f"autellix-operator: {bench.namespace}/demo: spec.engine.template.")
     status, shown = bench.command("diff", f"{bench.namespace}/other")
     assert (status, shown) == (2, f"autellix-operator: there is no AutellixCluster {bench.namespace}/other\n")
 

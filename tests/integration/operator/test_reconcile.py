@@ -5,11 +5,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from kubernetes.aio import client
 
 from autellix_operator.api.names import FIELD_MANAGER, Key
 from autellix_operator.desired.objects import Images
 from autellix_operator.figures.keeper import FIGURES_MANAGER, FiguresKeeper
+from autellix_operator.kube.applier import POD, Conflict, NotFound
 from autellix_operator.kube.client import KubernetesApplier
 from autellix_operator.reconcile import Reconciler
 from support.operator_bench import KINDS, MONITORING, Bench, eventually
@@ -152,6 +154,17 @@ async def test_status_is_written_by_the_operator_alone_and_times_move_with_the_s
         assert after["observedGeneration"] == before["observedGeneration"] + 1
         assert after["lastTransitionTime"] == before["lastTransitionTime"]
         assert len(bench.events("demo")) == len({event["metadata"]["name"] for event in bench.events("demo")}) == 2
+
+
+async def test_an_apply_to_a_pod_that_is_gone_makes_none_and_is_told_apart_from_a_refusal(bench: Bench) -> None:
+    """The figures' loop passes over pods that end between its look and its write."""
+    async with api_of(bench) as api:
+        applier = KubernetesApplier(api, FIGURES_MANAGER, lambda status: None)
+        metadata = {"name": "gone", "namespace": bench.namespace, "uid": "e2f5ae9c-6f0f-4b0c-9d5a-3f4b5a1d2c3e"}
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"annotations": {"a": "b"}}}
+        with pytest.raises((NotFound, Conflict)):
+            await applier.apply(POD, manifest)
+    assert bench.gone("pods", "gone")
 
 
 class Pages:

@@ -8,7 +8,16 @@ import pytest
 
 from autellix_operator.api.base import InvalidSpec
 from autellix_operator.diff import Difference, difference
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, DEPLOYMENT, SERVICE, NotFound, Object, Refused, Resource
+from autellix_operator.kube.applier import (
+    AUTELLIX_CLUSTER,
+    DEPLOYMENT,
+    SECRET,
+    SERVICE,
+    NotFound,
+    Object,
+    Refused,
+    Resource,
+)
 from autellix_operator.maker import Maker
 from autellix_operator.reconcile import Reconciler
 from support.memory_applier import MemoryApplier, cluster_resource
@@ -94,6 +103,15 @@ async def test_the_object_of_somebody_else_is_told() -> None:
     api.put(SERVICE, service)
     (problem,) = (await shown(api)).problems
     assert problem.startswith("controller: NameConflict: Service demo exists")
+
+
+async def test_one_problem_of_all_parts_is_told_once() -> None:
+    api = await live()
+    secret = api.objects[SECRET, "space", "demo-engine-key"]
+    del secret["metadata"]["ownerReferences"]
+    api.put(SECRET, secret)
+    (problem,) = (await shown(api)).problems
+    assert problem.startswith("engine, controller, etcd, monitoring: NameConflict: Secret demo-engine-key exists")
 
 
 async def test_a_missing_monitoring_api_is_told() -> None:

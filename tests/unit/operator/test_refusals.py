@@ -77,6 +77,24 @@ async def test_engines_that_serve_are_counted_beside_the_secret_of_somebody_else
     assert (status(api)["replicas"], status(api)["engines"]) == (2, "2/2")
 
 
+@pytest.mark.parametrize("cause", ["a Secret of somebody else", "a predecessor"])
+async def test_monitors_that_were_not_looked_at_are_not_said_to_be_there(cause: str) -> None:
+    api = await serving()
+    resource = cluster_resource({"monitoring": {"monitors": "Enabled"}})
+    if cause == "a predecessor":
+        resource["metadata"] |= {"uid": "uid-second", "creationTimestamp": "2026-01-02T11:00:00Z"}
+    else:
+        secret = api.objects[SECRET, "space", "demo-engine-key"]
+        del secret["metadata"]["ownerReferences"]
+        api.put(SECRET, secret)
+    api.put(AUTELLIX_CLUSTER, resource)
+    await reconcile(api)
+    assert (condition(api, "MonitoringReady")["status"], condition(api, "MonitoringReady")["reason"]) == (
+        "False",
+        "NameConflict",
+    )
+
+
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/component": "another"}])
 async def test_workloads_of_others_that_carry_our_labels_are_not_counted(labels: Json) -> None:
     api = await serving()
