@@ -22,7 +22,7 @@ from autellix_operator.figures.keeper import FIGURES_MANAGER, FiguresKeeper
 from autellix_operator.figures.loop import FiguresLoop
 from autellix_operator.figures.scrape import http_scraper
 from autellix_operator.http import CannotListen, application, serving
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, Applier, NotFound
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, Applier, NotFound, Refused
 from autellix_operator.kube.client import KubernetesApplier, NoCredentials, connect
 from autellix_operator.leadership import Leadership
 from autellix_operator.maker import Maker
@@ -152,25 +152,26 @@ async def _running(work: "list[Coroutine[Any, Any, Any]]", stop: asyncio.Event) 
 
 
 async def check_access(applier: Applier, namespaces: Sequence[str]) -> None:
-    """Finds out before the watches start, for kopf would only warn and then watch nothing. Raises StartError if there
-    is nothing that could be served: of several namespaces one may be gone. ``namespaces``: none are all."""
-    served, refused = list[str](), dict[str, ApiError]()
-    for namespace in namespaces or ("default",):
+    """Finds out before the watches start, for kopf would only log errors and then watch nothing. Raises StartError
+    where nothing could be served: of several namespaces one may be gone. ``namespaces``: none are all."""
+    wanted, refused = namespaces or ("default",), dict[str, Refused]()
+    for namespace in wanted:
         try:
             await applier.list(AUTELLIX_CLUSTER, namespace, {})
         except NotFound as error:
             raise StartError(
                 "the AutellixCluster API is not there: install crds/ or the chart with crds.enabled"
             ) from error
-        except ApiError as error:
+        except Refused as error:
             refused[namespace] = error
-        else:
-            served.append(namespace)
-    if not served:
-        namespace, first = next(iter(refused.items()))
-        raise StartError(f"cannot list AutellixClusters in namespace {namespace}: {first}") from first
+        except ApiError as error:
+            raise _unreadable(namespace, error) from error
     for namespace, refusal in refused.items():
-        log.warning(
-            "namespace %s is not served until the next start: cannot list AutellixClusters: %s", namespace, refusal
-        )
-    log.info("serving %s", ", ".join(served) if namespaces else "all namespaces")
+        if len(refused) == len(wanted):
+            raise _unreadable(namespace, refusal) from refusal
+        log.warning("not serving namespace %s before the next start: %s", namespace, refusal)
+    log.info("serving %s", ", ".join(each for each in namespaces if each not in refused) or "all namespaces")
+
+
+def _unreadable(namespace: str, error: ApiError) -> StartError:
+    return StartError(f"cannot list AutellixClusters in namespace {namespace}: {error}")

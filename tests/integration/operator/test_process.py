@@ -142,6 +142,13 @@ def test_two_operators_that_were_started_by_mistake_do_no_harm(bench: Bench) -> 
             eventually(lambda: engine_image(bench) == "engine:two", "the second works")
 
 
+def test_a_watched_namespace_that_is_gone_keeps_no_other_from_being_served(bench: Bench) -> None:
+    with bench.operator(f"--watch-namespaces=gone-{bench.namespace},{bench.namespace}") as operator:
+        bench.make_cluster()
+        bench.make_ready()
+        assert f"not serving namespace gone-{bench.namespace} before the next start" in operator.log.read_text()
+
+
 def engine_image(bench: Bench) -> str:
     template = bench.get("deployments", "demo-engine")["spec"]["template"]
     image: str = template["spec"]["containers"][0]["image"]

@@ -70,7 +70,7 @@ def forbidden() -> ApiError:
 async def test_a_namespace_that_is_gone_is_told_and_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
     await check_access(Namespaces(b=forbidden()), ["a", "b", "c"])
     assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
-        "namespace b is not served until the next start: cannot list AutellixClusters: autellixclusters is forbidden"
+        "not serving namespace b before the next start: autellixclusters is forbidden"
     ]
 
 
@@ -79,6 +79,11 @@ async def test_an_operator_that_could_serve_no_namespace_does_not_start() -> Non
         await check_access(Namespaces(a=forbidden(), b=forbidden()), ["a", "b"])
     with pytest.raises(StartError, match="cannot list AutellixClusters in namespace default: "):
         await check_access(Namespaces(default=forbidden()), [])
+
+
+async def test_an_api_that_does_not_answer_is_tried_by_another_start_and_no_namespace_left_out() -> None:
+    with pytest.raises(StartError, match="cannot list AutellixClusters in namespace b: later"):
+        await check_access(Namespaces(b=ApiError(503, "Unavailable", "later")), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("namespaces", [[], ["a", "default"]])
