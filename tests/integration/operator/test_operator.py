@@ -296,7 +296,7 @@ def test_engines_that_serve_are_not_replaced_for_what_is_missing_nor_for_a_leake
     assert bench.get("deployments", "demo-engine")["metadata"]["generation"] == before
 
 
-def test_a_quota_without_room_for_events_keeps_the_status_from_nothing(bench: Bench) -> None:
+def test_where_a_quota_leaves_no_room_for_events_the_status_is_written(bench: Bench) -> None:
     bench.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"count/events": "0"}}})
     eventually(lambda: bench.get("resourcequotas", "none").get("status", {}).get("hard"), "the quota counts")
     bench.make_cluster()
