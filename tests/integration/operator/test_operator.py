@@ -296,14 +296,6 @@ def test_engines_that_serve_are_not_replaced_for_what_is_missing_nor_for_a_leake
     assert bench.get("deployments", "demo-engine")["metadata"]["generation"] == before
 
 
-def test_where_a_quota_leaves_no_room_for_events_the_status_is_written(bench: Bench) -> None:
-    bench.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"count/events": "0"}}})
-    eventually(lambda: bench.get("resourcequotas", "none").get("status", {}).get("hard"), "the quota counts")
-    bench.make_cluster()
-    bench.make_ready()
-    assert bench.events("demo") == []
-
-
 def test_members_are_not_started_on_a_volume_of_another_table(bench: Bench) -> None:
     retained = {"whenDeleted": "Retain"}
     bench.make_cluster(processTable={"etcd": {"managed": retained}})
