@@ -6,14 +6,22 @@ import time
 from collections import defaultdict
 from contextlib import AsyncExitStack, suppress
 
+from etcd3aio._protobuf import Compare
+
 from autellix_controller.table.interface import ProcessTable, TableUnavailable
+from autellix_controller.table.store import Swap
 from support.etcd import Etcd
 from support.table_contract import opened
 from support.table_history import Pin, linearizable
 from support.table_proxy import Proxy, proxy_to
-from support.tables import BRIEF_TIMINGS, EtcdWorld, record, until
+from support.tables import BRIEF_TIMINGS, EtcdWorld, held, record, until
 
 _PROGRAMS = 4
+
+
+def blind(swap: Swap) -> Compare:
+    """The planted bug: instead of a comparison a condition that holds whatever the key is. For ``store._unchanged``."""
+    return Compare(result=Compare.GREATER, target=Compare.VERSION, key=swap.key, version=-1)
 
 
 class _Run:
@@ -95,9 +103,8 @@ async def check_history(etcd: Etcd, *, seed: int, seconds: float) -> None:
         answers = [pin for pins in run.history.values() for pin in pins]
         assert sum(pin.returned == pin.engine for pin in answers) > 20, "the run shows too little"
         for program in programs:
-            entries = [table.get(program) for table in tables]
-            assert entries[0] is not None
-            assert entries[0] == entries[1] == entries[2]
-            assert {name: totals.calls for name, totals in entries[0].totals.items()} == run.calls[program]
+            entries = [held(table, program) for table in tables]
             pins = run.history[program]
             assert linearizable(pins, start=None, end=entries[0].engine), f"seed {seed}, not explained: {pins}"
+            assert entries[0] == entries[1] == entries[2]
+            assert {name: totals.calls for name, totals in entries[0].totals.items()} == run.calls[program]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from yarl import URL
@@ -74,7 +75,11 @@ async def test_no_key_is_told_to_anybody_whatever_goes_wrong(tmp_path: Path, cap
     keys, engine_keys = tmp_path / "keys", tmp_path / "engine-keys"
     keys.write_text(f"alice:{CLIENT_KEY}\n")
     engine_keys.write_text(f"{ENGINE_KEY}\n")
-    settings = {"api_keys_file": keys, "engine_key_file": engine_keys, "first_byte_deadline_seconds": 0.2}
+    settings: dict[str, Any] = {
+        "api_keys_file": keys,
+        "engine_key_file": engine_keys,
+        "first_byte_deadline_seconds": 0.2,
+    }
     async with fake_engine(key=ENGINE_KEY) as engine, running_controller(engine, **settings) as replica:
         told = await everything_goes_wrong(replica, engine, keys, engine_keys)
         for path in ("/metrics", "/readyz", "/healthz"):

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 import pytest
-from etcd3aio._protobuf import Compare
 
 from autellix_controller.table import store
 from support.etcd import Etcd
 from support.table_contract import ExpiryContract, TableContract
 from support.table_machine import run_table_machine
+from support.table_run import blind
 from support.tables import WORLDS, World
 
 
@@ -36,12 +36,6 @@ def test_it_agrees_with_the_model(shared_etcd: Etcd) -> None:
 
 
 def test_the_machine_finds_a_put_without_compare(shared_etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: a blind put where a compare-and-swap belongs."""
-    monkeypatch.setattr(store, "_unchanged", always)
+    monkeypatch.setattr(store, "_unchanged", blind)
     with pytest.raises(AssertionError):
         run_table_machine(lambda: WORLDS["etcd"](60.0, shared_etcd), examples=30, shrink=False)
-
-
-def always(swap: store.Swap) -> Compare:
-    """A condition that holds whatever the key is."""
-    return Compare(result=Compare.GREATER, target=Compare.VERSION, key=swap.key, version=-1)

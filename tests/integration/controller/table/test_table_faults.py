@@ -8,7 +8,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from etcd3aio._protobuf import Compare
 
 from autellix_controller.table import read_programs, store
 from autellix_controller.table.interface import TableUnavailable
@@ -16,6 +15,7 @@ from support.etcd import Etcd, running_etcd
 from support.table_contract import check_one_winner, opened
 from support.table_outage import check_traffic_goes_on
 from support.table_proxy import proxy_to
+from support.table_run import blind
 from support.tables import BRIEF_TIMINGS, held, record, until, world_on
 
 
@@ -274,11 +274,6 @@ async def test_a_replica_starts_without_etcd_and_loads_when_it_comes(etcd: Etcd)
 
 
 async def test_the_suite_finds_a_put_without_compare(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: a blind put where a compare-and-swap belongs."""
-
-    def blind(swap: store.Swap) -> Compare:
-        return Compare(result=Compare.GREATER, target=Compare.VERSION, key=swap.key, version=-1)
-
     monkeypatch.setattr(store, "_unchanged", blind)
     async with world_on(etcd) as world:
         with pytest.raises(AssertionError, match="several replicas won"):
