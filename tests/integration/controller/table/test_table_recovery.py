@@ -156,11 +156,17 @@ async def test_a_full_store_is_said_and_written_to_again_once_it_has_room(tmp_pa
             table.apply(record(fresh, calls=1), world.now_ms())
             await until(lambda: "space exceeded" in table.health().detail, "it says that the store is full")
             assert not table.health().connected
+            with pytest.raises(TableUnavailable):
+                await table.pin(known.id, "engine-1", expected="engine-0")
+            with pytest.raises(TableUnavailable):
+                await table.end(known.id)
             assert held(table, known.id).engine == "engine-0"
             await asyncio.to_thread(make_room, etcd, b"/filling/")
             await until(lambda: table.health().connected, "it writes again")
             await world.agree()
             assert {entry.session for entry in await read_programs(etcd.url, world.prefix)} == {"known", "fresh"}
+            assert (await table.pin(known.id, "engine-1", expected="engine-0")).engine == "engine-1"
+            assert await table.end(known.id)
 
 
 async def test_entries_that_are_damaged_or_newer_are_counted_and_left_alone(etcd: Etcd) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -194,6 +195,20 @@ async def test_probes_need_no_key(tmp_path: Path) -> None:
         expected = {"ready": True, "reasons": [], "degraded": [], "table": table}
         assert await replica.json("GET", "/readyz") == (200, expected)
         assert await replica.metric("autellix_controller_table_connected") == 1
+
+
+async def test_a_replica_that_has_not_loaded_its_table_is_not_ready_and_serves_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        table = f"etcd://127.0.0.1:{silent.getsockname()[1]}"
+        async with fake_engine() as engine, running_controller(engine, ready=False, table=table) as replica:
+            await eventually(lambda: replica.controller.fleet.known, "the engines are known")
+            status, state = await replica.json("GET", "/readyz")
+            assert (status, state["ready"], state["degraded"]) == (503, False, [])
+            (reason,) = state["reasons"]
+            assert reason.startswith("the process table is not loaded yet: ")
+            assert (state["table"]["loaded"], state["table"]["connected"]) == (False, False)
+            assert await replica.metric("autellix_controller_table_loaded") == 0
+            assert (await replica.chat())[0].status == 200
 
 
 async def test_a_running_call_keeps_its_session_alive_until_it_has_ended() -> None:
