@@ -50,12 +50,14 @@ class Controller:
         self._http = new_session()
         self._upstream = PooledUpstream(connect_seconds=settings.connect_deadline_seconds)
         self._kubernetes = KubernetesSlices(*settings.kubernetes_service) if settings.kubernetes_service else None
+        program_metrics = metrics.ProgramMetrics(registry)
         self.table = open_table(
             settings.table,
             settings.table_prefix,
             settings.replica,
             settings.session_timeout_seconds,
             access=settings.etcd_access,
+            expired=program_metrics.ended,
         )
         self._accounting = Accounting(self.table, settings.replica)
         discovery: Discovery
@@ -78,7 +80,7 @@ class Controller:
             self.table,
             now_ms=wall_clock_ms,
             tell_engines=self.fleet.end_program,
-            count_end=metrics.ProgramMetrics(registry).ended,
+            count_end=program_metrics.ended,
         )
         queue_metrics = metrics.QueueMetrics(registry)
         self.slots = Slots(

@@ -100,7 +100,7 @@ class ProgramMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             f"{_PREFIX}program_seconds",
-            "From a program's opening to the end of its last call, of programs that were ended here by their owner.",
+            "From a program's opening to the end of its last call, of programs that their owner ended or that expired.",
             buckets=_PROGRAM_SECONDS,
             registry=registry,
         )
@@ -109,7 +109,7 @@ class ProgramMetrics:
         )
 
     def ended(self, entry: ProgramEntry) -> None:
-        """A program was ended by its owner."""
+        """A program was ended by its owner, or expired."""
         if entry.calls:
             self._seconds.observe(max(0, entry.last_completion_ms - entry.created_ms) / 1000)
             self._calls.observe(entry.calls)
@@ -215,9 +215,15 @@ class StateCollector(Collector):
             ("programs", "Live programs in the process table.", self._table.count()),
             ("table_loaded", "1 once the process table was read completely.", float(health.loaded)),
             ("table_connected", "1 if the last contact with the table's store succeeded.", float(health.connected)),
+            ("table_watching", "1 if changes in the table's store are followed.", float(health.watching)),
             ("table_revision", "Revision of the store that the table has reached.", health.revision),
             ("table_silent_seconds", "Since the table's store last said anything.", health.seconds_since_reply),
             ("table_pending_updates", "Programs whose accounting waits to be written.", health.pending_updates),
+            (
+                "table_oldest_update_seconds",
+                "For how long the oldest accounting that is not written waits; 0 if none does.",
+                health.oldest_update_seconds,
+            ),
             ("table_unreadable_entries", "Entries that are damaged or of a newer version.", health.unreadable),
             ("live_replicas", "Controller replicas known to be alive.", len(self._table.live_replicas())),
         ):

@@ -8,7 +8,7 @@ import pytest
 
 from autellix_controller.table.entry import ProgramEntry, program_id
 from autellix_controller.table.interface import ProcessTable
-from support.tables import LONG_SECONDS, World, record
+from support.tables import LONG_SECONDS, World, record, until
 
 OWNER = "team"
 
@@ -272,8 +272,10 @@ class ExpiryContract:
     timeout_seconds: ClassVar[float] = 2.0
 
     async def test_an_idle_program_expires_and_one_with_a_running_call_does_not(self, world: World) -> None:
-        table = await world.replica("a")
+        table, other = await world.replica("a"), await world.replica("b")
         idle, busy = await opened(world, table, "idle"), await opened(world, table, "busy")
+        ended = await opened(world, table, "ended")
+        await table.end(ended.id)
         table.arrived(busy.id, world.now_ms())
         await self._expired(world, table, idle)
         await world.idle(self.timeout_seconds)
@@ -282,6 +284,9 @@ class ExpiryContract:
         table.departed(busy.id, world.now_ms())
         assert table.get(busy.id).calls == 1  # type: ignore[union-attr]
         await self._expired(world, table, busy)
+        # Of each one replica says so, with what it was.
+        await until(lambda: other.get(busy.id) is None and len(world.expired) == 2, "it is said that they expired")
+        assert [(entry.session, entry.calls) for entry in world.expired] == [("idle", 0), ("busy", 1)]
 
     async def _expired(self, world: World, table: ProcessTable, entry: ProgramEntry) -> None:
         """Returns once it is forgotten, and not before its time."""

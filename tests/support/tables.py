@@ -63,6 +63,9 @@ def record(
 class World(Protocol):
     """A store and replicas on it."""
 
+    expired: list[ProgramEntry]
+    """Programs of which a replica said that they expired."""
+
     async def replica(self, name: str) -> ProcessTable:
         """A started replica that has loaded the table."""
 
@@ -84,7 +87,15 @@ class MemoryWorld:
 
     def __init__(self, session_timeout_seconds: float) -> None:
         self._now_ms = 1_000_000
-        self._table = open_table("memory:", PREFIX, "alone", session_timeout_seconds, clock_ms=self.now_ms)
+        self.expired: list[ProgramEntry] = []
+        self._table = open_table(
+            "memory:",
+            PREFIX,
+            "alone",
+            session_timeout_seconds,
+            clock_ms=self.now_ms,
+            expired=self.expired.append,
+        )
 
     async def replica(self, name: str) -> ProcessTable:
         """See World."""
@@ -115,7 +126,13 @@ class SqliteWorld(MemoryWorld):
         self._folder = tempfile.TemporaryDirectory()
         self.url = f"sqlite://{self._folder.name}/table.db"
         self._table = open_table(
-            self.url, PREFIX, "alone", session_timeout_seconds, timings=TIMINGS, clock_ms=self.now_ms
+            self.url,
+            PREFIX,
+            "alone",
+            session_timeout_seconds,
+            timings=TIMINGS,
+            clock_ms=self.now_ms,
+            expired=self.expired.append,
         )
         self._started = False
 
@@ -153,6 +170,7 @@ class EtcdWorld:
         self.access = access or EtcdAccess()
         self.prefix = f"/autellix/tests/{secrets.token_hex(6)}"
         self.replicas: list[ProcessTable] = []
+        self.expired: list[ProgramEntry] = []
         self._session_timeout_seconds = session_timeout_seconds
         self._timings = timings
 
@@ -172,6 +190,7 @@ class EtcdWorld:
             self._session_timeout_seconds,
             timings=self._timings,
             access=self.access,
+            expired=self.expired.append,
         )
         self.replicas.append(table)
         return table

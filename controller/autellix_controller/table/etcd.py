@@ -14,6 +14,7 @@ from autellix_controller.background import cancel, forever
 from autellix_controller.table.activity import RunningCalls
 from autellix_controller.table.channel import Members
 from autellix_controller.table.contact import Contact
+from autellix_controller.table.duty import on_duty
 from autellix_controller.table.entry import ProgramEntry, belongs, split_engine_program, with_record
 from autellix_controller.table.interface import TableHealth, TableUnavailable
 from autellix_controller.table.layout import Layout
@@ -54,7 +55,9 @@ class EtcdTable:
         timings: Timings,
         clock_ms: Callable[[], int],
         rng: random.Random,
+        expired: Callable[[ProgramEntry], None],
     ) -> None:
+        """``expired`` is told of each program that expired, by one of the replicas."""
         self._replica: Final = replica
         self._timings = timings
         self._clock_ms = clock_ms
@@ -64,7 +67,8 @@ class EtcdTable:
         contact = Contact(timings, clock=time.monotonic)
         self._store = EtcdStore(self._members, contact, timings)
         layout = Layout(prefix)
-        self._mirror = Mirror(self._in_use)
+        self._tell_expired = expired
+        self._mirror = Mirror(self._in_use, self._expired)
         self._leases = ExpiryLeases(self._store, session_timeout_seconds=session_timeout_seconds, clock_ms=clock_ms)
         self._writer = Writer(self._mirror, self._store, self._leases, layout, timings, rng=rng)
         self._sync = MirrorSync(self._mirror, layout, self._writer.wake)
@@ -165,11 +169,13 @@ class EtcdTable:
         return TableHealth(
             loaded=self._sync.loaded,
             connected=self._watcher.connected and not contact.away,
+            watching=self._watcher.connected,
             detail="; ".join(filter(None, (self._watcher.detail, contact.detail))),
             cause=self._watcher.detail or contact.cause,
             revision=self._watcher.revision,
             seconds_since_reply=self._watcher.seconds_since_reply,
             pending_updates=self._mirror.pending,
+            oldest_update_seconds=self._writer.oldest_update_seconds,
             unreadable=self._mirror.unreadable,
         )
 
@@ -182,6 +188,11 @@ class EtcdTable:
                 if entry is not None:
                     self._mirror.note(entry)
             self._writer.wake()
+
+    def _expired(self, entry: ProgramEntry) -> None:
+        # All replicas see it: one of them tells.
+        if on_duty(entry.id, self.live_replicas()) == self._replica:
+            self._tell_expired(entry)
 
     def _in_use(self, entry: ProgramEntry) -> bool:
         return entry.id in self._running or self._clock_ms() - entry.last_activity_ms < self._timeout_ms

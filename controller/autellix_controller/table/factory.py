@@ -8,6 +8,7 @@ from collections.abc import Callable
 from autellix_controller.table.access import EtcdAccess
 from autellix_controller.table.channel import Members
 from autellix_controller.table.database import DatabaseUnusable
+from autellix_controller.table.entry import ProgramEntry
 from autellix_controller.table.etcd import EtcdTable, wall_clock_ms
 from autellix_controller.table.interface import ProcessTable
 from autellix_controller.table.memory import MemoryTable
@@ -30,13 +31,15 @@ def open_table(
     timings: Timings = _DEFAULT_TIMINGS,
     access: EtcdAccess = _NO_ACCESS,
     clock_ms: Callable[[], int] = wall_clock_ms,
+    expired: Callable[[ProgramEntry], None] = lambda entry: None,
     rng: random.Random | None = None,
 ) -> ProcessTable:
     """The table that ``url`` names, not started yet. Call it inside the event loop that will use it.
 
     ``prefix`` is where the cluster's keys lie (``/autellix/<namespace>/<cluster>``), ``replica`` this replica's own
-    name among all replicas, ``session_timeout_seconds`` how long an idle program is kept. Raises InvalidTable or
-    ValueError, naming the field.
+    name among all replicas, ``session_timeout_seconds`` how long an idle program is kept. ``expired`` is told of
+    programs that expire, of each by one of the replicas; while replicas come and go perhaps by two or none. Raises
+    InvalidTable or ValueError, naming the field.
     """
     if not replica or "/" in replica:
         raise ValueError(f"replica: {replica!r} must be a name without '/', not empty")
@@ -46,7 +49,9 @@ def open_table(
     place = parse_table_url(url)
     rng = rng or random.Random()
     if isinstance(place, InMemory):
-        return MemoryTable(replica=replica, session_timeout_seconds=session_timeout_seconds, clock_ms=clock_ms)
+        return MemoryTable(
+            replica=replica, session_timeout_seconds=session_timeout_seconds, clock_ms=clock_ms, expired=expired
+        )
     if isinstance(place, InFile):
         try:
             return SqliteTable(
@@ -56,6 +61,7 @@ def open_table(
                 timings=timings,
                 clock_ms=clock_ms,
                 rng=rng,
+                expired=expired,
             )
         except (DatabaseUnusable, sqlite3.Error) as error:
             raise InvalidTable(f"table: {error}") from None
@@ -69,4 +75,5 @@ def open_table(
         timings=timings,
         clock_ms=clock_ms,
         rng=rng,
+        expired=expired,
     )

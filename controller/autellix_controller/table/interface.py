@@ -37,6 +37,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The mirror has held a complete snapshot at least once: before that the replica is not ready."""
     connected: bool
     """The last contact with the store succeeded."""
+    watching: bool = True
+    """Changes of other replicas are followed; without a store there are none to miss."""
     detail: str = ""
     """One line for people, empty when all is well."""
     cause: str = ""
@@ -47,6 +49,8 @@ class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Since the store last said anything by itself; a few seconds are normal."""
     pending_updates: int = 0
     """Programs whose accounting is waiting to be written."""
+    oldest_update_seconds: float = 0.0
+    """For how long the first of what is not written has waited; 0: all is written."""
     unreadable: int = 0
     """Entries that are damaged or of a newer schema: left as they are, and not used."""
 

@@ -35,9 +35,11 @@ class MemoryTable:
         session_timeout_seconds: float,
         clock_ms: Callable[[], int],
         changed: Callable[[str], None] = lambda program: None,
+        expired: Callable[[ProgramEntry], None] = lambda entry: None,
     ) -> None:
         """``clock_ms`` is the clock that the times come from which the methods are told; ``changed`` is told each
-        program whose entry was made, changed or dropped."""
+        program whose entry was made, changed or dropped, ``expired`` each one that expired."""
+        self._expired = expired
         self._replica = replica
         self._changed = changed
         self._clock_ms = clock_ms
@@ -164,6 +166,7 @@ class MemoryTable:
             if entry.state == "active":
                 self._active.remove(entry.owner, program)
                 self._pins.moved(entry.engine, None)
+                self._expired(entry)
 
     async def flush(self) -> None:
         """Nothing to write."""

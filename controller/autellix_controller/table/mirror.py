@@ -32,11 +32,14 @@ class Mirror:
 
     The watch tells all changes in order (``put``, ``delete``, ``advance``, ``load``); replies to own calls tell single
     keys, earlier or later than the watch (``learn``, ``settle``).
-    ``keep`` says of an entry that the store no longer has whether it must come back because it is not idle.
+    ``keep`` says of an entry that the store no longer has whether it must come back because it is not idle;
+    ``expired`` is told of active ones that are gone for good.
     """
 
-    def __init__(self, keep: Callable[[ProgramEntry], bool]) -> None:
-        self._keep = keep
+    def __init__(
+        self, keep: Callable[[ProgramEntry], bool], expired: Callable[[ProgramEntry], None] = lambda entry: None
+    ) -> None:
+        self._keep, self._expired = keep, expired
         self._stored: dict[str, Stored] = {}
         self._changes: dict[str, Change] = {}
         self._dirty: dict[str, None] = {}
@@ -152,6 +155,8 @@ class Mirror:
             self._changes[program] = Change(entry, create=True)
             self._dirty[program] = None
         self._store(program, None)
+        if entry is not None and entry.state == "active" and self.get(program) is None:
+            self._expired(entry)
 
     def advance(self, revision: int) -> None:
         """The watch has told everything up to this revision."""

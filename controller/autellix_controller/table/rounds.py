@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from autellix_controller.background import Backoff
@@ -17,8 +18,13 @@ class Rounds:
     with growing pauses.
     """
 
-    def __init__(self, timings: Timings, *, what: str, rng: random.Random) -> None:
-        """``what`` is written, for messages."""
+    def __init__(
+        self, timings: Timings, *, what: str, rng: random.Random, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``what`` is written, for messages; ``clock`` counts seconds and never goes back."""
+        self._clock = clock
+        self._unwritten_since: float | None = None
+        self._writing_since: float | None = None
         self._linger_seconds = timings.linger
         self._backoff = Backoff(timings.linger, timings.retry, rng)
         self._what = what
@@ -29,7 +35,15 @@ class Rounds:
 
     def wake(self) -> None:
         """There is something to write."""
+        if self._unwritten_since is None:
+            self._unwritten_since = self._clock()
         self._work.set()
+
+    @property
+    def oldest_seconds(self) -> float:
+        """For how long the first of what is not written has waited; 0 if nothing does."""
+        since = self._unwritten_since if self._writing_since is None else self._writing_since
+        return 0.0 if since is None else self._clock() - since
 
     async def written(self) -> None:
         """Returns when a round that began after this call has written everything.
@@ -40,7 +54,7 @@ class Rounds:
             raise TableUnavailable("the process table is not started, or closed")
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
-        self._work.set()
+        self.wake()
         self._hurry.set()
         await done
 
@@ -61,7 +75,11 @@ class Rounds:
                 self._work.clear()
                 self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
+                self._writing_since, self._unwritten_since = self._unwritten_since, None
                 failure = await write()
+                if failure is not None:
+                    self._unwritten_since = self._writing_since
+                self._writing_since = None
                 self._resolve(waiting, failure)
                 if failure is None:
                     self._backoff.reset()

@@ -47,6 +47,11 @@ class Saver:
         """Programs with something to write."""
         return len(self._dirty.keys() | self._writing.keys())
 
+    @property
+    def oldest_update_seconds(self) -> float:
+        """See ``TableHealth``."""
+        return self._rounds.oldest_seconds
+
     def note(self, program: str) -> None:
         """The program changed."""
         self._dirty[program] = None

@@ -37,6 +37,7 @@ class SqliteTable:
         timings: Timings,
         clock_ms: Callable[[], int],
         rng: random.Random,
+        expired: Callable[[ProgramEntry], None],
     ) -> None:
         """Raises DatabaseUnusable, or sqlite3.Error if the file cannot be read."""
         self._timings = timings
@@ -45,6 +46,7 @@ class SqliteTable:
             session_timeout_seconds=session_timeout_seconds,
             clock_ms=clock_ms,
             changed=self._changed,
+            expired=expired,
         )
         self._unreadable: set[str] = set()
         database = Database(path)
@@ -155,6 +157,7 @@ class SqliteTable:
             connected=not detail,
             detail=f"the file cannot be written: {detail}" if detail else "",
             pending_updates=self._saver.pending,
+            oldest_update_seconds=self._saver.oldest_update_seconds,
             unreadable=len(self._unreadable),
         )
 

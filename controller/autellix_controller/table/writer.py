@@ -50,6 +50,11 @@ class Writer:
         """There is something to write."""
         self._rounds.wake()
 
+    @property
+    def oldest_update_seconds(self) -> float:
+        """See ``TableHealth``."""
+        return self._rounds.oldest_seconds
+
     async def flush(self) -> None:
         """Returns when a round that began after this call has written everything. Raises TableUnavailable if that
         round could not, or if the writer does not run."""

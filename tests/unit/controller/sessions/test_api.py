@@ -123,6 +123,16 @@ async def test_a_program_that_is_ended_is_measured_from_its_opening_to_its_last_
         assert 0 <= await replica.metric("autellix_controller_program_seconds_sum") < 10
 
 
+async def test_a_program_that_expires_is_measured_too() -> None:
+    async with fake_engine() as engine, running_controller(engine, session_timeout_seconds=1.0) as replica:
+        for _ in range(3):
+            await replica.chat("left-alone")
+        await asyncio.sleep(1.1)
+        assert await replica.metric("autellix_controller_programs") == 0
+        assert await replica.metric("autellix_controller_program_calls_sum") == 3
+        assert await replica.metric("autellix_controller_program_seconds_count") == 1
+
+
 async def test_pages_show_each_session_once() -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         names = {f"s{n}" for n in range(25)}
