@@ -22,6 +22,7 @@ class ErrorCode(Enum):
     SESSION_NOT_FOUND = ("session_not_found", 404, "invalid_request_error")
     ROUTE_NOT_FOUND = ("route_not_found", 404, "invalid_request_error")
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "invalid_request_error")
+    HEADERS_TIMEOUT = ("headers_timeout", 408, "invalid_request_error")
     BODY_TIMEOUT = ("body_timeout", 408, "invalid_request_error")
     SESSION_ENDED = ("session_ended", 409, "invalid_request_error")
     BODY_TOO_LARGE = ("body_too_large", 413, "invalid_request_error")

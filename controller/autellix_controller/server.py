@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import signal
@@ -58,7 +59,8 @@ def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
     """The HTTP server around a replica; it handles no signals."""
     config = uvicorn.Config(
         controller,
-        http=HttpProtocol,
+        # Made for each connection; uvicorn calls whatever it gets here.
+        http=functools.partial(HttpProtocol, head_seconds=settings.body_deadline_seconds),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

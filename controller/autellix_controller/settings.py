@@ -243,7 +243,7 @@ class Settings(TableSettings):
         256 << 20, ge=1024, le=1 << 40, description="request bodies of all running calls together; more get 429"
     )
     answer_limit_bytes: int = Field(64 << 20, ge=1024, le=1 << 31, description="largest answer that is not a stream")
-    body_deadline_seconds: Seconds = Field(60, description="to receive a request's body")
+    body_deadline_seconds: Seconds = Field(60, description="to receive the head of a request, and then its body")
     connect_deadline_seconds: Seconds = Field(5, description="to connect to an engine")
     first_byte_deadline_seconds: Seconds = Field(600, description="from sending a call to the first byte of its answer")
     idle_deadline_seconds: Seconds = Field(120, description="between two pieces of an answer")

@@ -110,6 +110,11 @@ async def _(scene: Scene) -> Answer:
     return await scene.ask("GET", CHAT)
 
 
+@provokes("headers_timeout", body_deadline_seconds=0.2)
+async def _(scene: Scene) -> Answer:
+    return await scene.raw(b"GET /healthz HTTP/1.1\r\nx: ")
+
+
 @provokes("body_timeout", body_deadline_seconds=0.1)
 async def _(scene: Scene) -> Answer:
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: {KEY['authorization']}\r\nconnection: close\r\n"
