@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 import uvloop
 
-from autellix_controller import listing, logs, proof, server
+from autellix_controller import files, listing, logs, proof, server
 from autellix_controller.access import InvalidKeys, KeysFile
 from autellix_controller.engines.keys import InvalidEngineKeys, engine_keys
 from autellix_controller.sessions.api import describe
@@ -127,6 +127,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         reason = str(error.strerror).partition(" (")[0]
         _refuse(f"listen: cannot listen on {settings.listen}: {reason}")
     logs.configure(settings.log_level)
+    files.raise_limit(settings.max_calls)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(settings, sock, keys=keys, engine_keys=shown))

@@ -12,6 +12,7 @@ import msgspec
 from autellix_controller.engines.engine import LEVELS_BY, NO_SCHEDULING, Scheduling
 from autellix_controller.engines.follower import StreamBroken, StreamUnsupported
 from autellix_controller.engines.keys import EngineKeys
+from autellix_controller.files import is_exhaustion
 from autellix_wire.records import HEARTBEAT_SECONDS, PROGRAMS_PATH, RECORDS_PATH, STATE_PATH
 
 _PROBE: Final = aiohttp.ClientTimeout(total=5.0)
@@ -29,6 +30,10 @@ class ProbeFailed(Exception):
 
 class ProbeSlow(ProbeFailed):
     """The engine did not answer in time: busy perhaps, or gone."""
+
+
+class ProbeImpossible(ProbeFailed):
+    """This machine had no room for a connection: that says nothing about the engine."""
 
 
 class TokenizeUnsupported(Exception):
@@ -174,4 +179,6 @@ async def _limited(response: aiohttp.ClientResponse, path: str, limit: int) -> b
 def _unanswered(error: Exception) -> ProbeFailed:
     if isinstance(error, TimeoutError):
         return ProbeSlow(f"no answer to a probe within {_PROBE.total:g} s")
+    if is_exhaustion(error):
+        return ProbeImpossible(f"not probed: {error}"[:200])
     return ProbeFailed(f"not reachable: {type(error).__name__}: {error}"[:200])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autellix_controller.background import Backoff, cancel, forever
 from autellix_controller.engines.accounting import Accounting
-from autellix_controller.engines.client import EngineClient, ProbeFailed, ProbeSlow
+from autellix_controller.engines.client import EngineClient, ProbeFailed, ProbeImpossible, ProbeSlow
 from autellix_controller.engines.discovery import Discovery
 from autellix_controller.engines.engine import Endpoint, Engine
 from autellix_controller.engines.follower import Follower
@@ -132,6 +132,9 @@ class Fleet:
                 if (scheduling := await client.scheduling()) is not None:
                     engine.scheduling = scheduling
                 engine.saw(Seen.PROBED)
+            except ProbeImpossible as error:
+                # Whatever was known of it stays.
+                log.warning("engine not probed", extra=fields(engine=engine.name, reason=str(error)))
             except ProbeSlow as error:
                 # One slow answer is no proof: an engine under load may take its time.
                 engine.saw(Seen.FAILED, str(error))

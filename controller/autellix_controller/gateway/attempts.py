@@ -1,6 +1,7 @@
 """A call's way over engines: a place on one, one attempt, and one more elsewhere if nothing has reached the client."""
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.rates import TenantRates
 from autellix_controller.gateway.relay import Attempt, Deadlines
 from autellix_controller.gateway.slots import Slots
-from autellix_controller.gateway.upstream import NotConnected, Unreachable, Upstream, UpstreamFailed
+from autellix_controller.gateway.upstream import Exhausted, NotConnected, Unreachable, Upstream, UpstreamFailed
 from autellix_controller.gateway.usage import TokenCount
 from autellix_controller.logs import fields
 from autellix_controller.metrics import CallMetrics
@@ -75,10 +76,18 @@ class Attempts:
 
     async def serve(self, call: Call, program: Program, body: Body) -> None:
         """Tries an engine, and one more as long as the client has not got a byte. Raises ApiError and ClientGone."""
-        ends_at = asyncio.get_running_loop().time() + self._terms.deadlines.total
+        arrived = asyncio.get_running_loop().time() - (time.monotonic() - call.started)
+        ends_at = arrived + self._terms.deadlines.total
         asked = Asked(body.model, short=True)
         if call.route.generates:
             asked = await self._router.asked(program, body.model, body.prompt, body.tokenize_request)
+        try:
+            await self._try(call, program, body, asked, ends_at)
+        finally:
+            if call.charge is not None:
+                call.charge()
+
+    async def _try(self, call: Call, program: Program, body: Body, asked: Asked, ends_at: float) -> None:
         tried: frozenset[str] = frozenset()
         failure: EngineFailed | None = None
         for _ in range(_ATTEMPTS):
@@ -149,6 +158,14 @@ class Attempts:
         try:
             await attempt.run(self._upstream, engine.endpoint.url, payload, headers)
             self._fleet.saw(engine, Seen.ANSWERED)
+        except Exhausted as error:
+            reached = False
+            raise ApiError(
+                ErrorCode.CONTENDED,
+                "The controller has no room for one more connection; try again.",
+                param="open_files",
+                retry_after_seconds=1,
+            ) from error
         except NotConnected as error:
             reached = False
             refused = isinstance(error, Unreachable)
@@ -165,16 +182,20 @@ class Attempts:
             raise
         finally:
             call.first_byte_at = attempt.first_byte_at
-            if tokens is not None and reached:
-                self._rates.spend_tokens(program.owner, tokens.total)
-            if reached and context is not None and program.session is not None and not has_records:
-                self._accounting.estimate(
-                    program.id,
-                    context,
-                    engine=engine.name,
-                    ran_ms=(time.monotonic() - started) * 1000.0,
-                    now_ms=self._now_ms(),
-                )
+            if reached:  # the attempt that ends the call replaces the one before, so that a call is charged once
+                estimated = None if has_records or program.session is None else context
+                ran_ms = (time.monotonic() - started) * 1000.0
+                call.charge = functools.partial(self._charge, program, engine.name, estimated, tokens, ran_ms)
+
+    def _charge(
+        self, program: Program, engine: str, estimated: ProgramContext | None, tokens: TokenCount | None, ran_ms: float
+    ) -> None:
+        """Charges a call for the last of its attempts that an engine got: its tokens to the tenant, and, ``estimated``
+        with the context that it brought, its time to the program; engines with records say that themselves."""
+        if tokens is not None:
+            self._rates.spend_tokens(program.owner, tokens.total)
+        if estimated is not None:
+            self._accounting.estimate(program.id, estimated, engine=engine, ran_ms=ran_ms, now_ms=self._now_ms())
 
     def _tokens(self, owner: str, body: Body) -> TokenCount | None:
         """Counts the call's tokens, if its tenant has a limit of them."""

@@ -1,7 +1,7 @@
 """One call on its way through the gateway: what is known of it, for receipt, metrics, log and trace."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from autellix_controller.gateway.exchange import Exchange
@@ -41,6 +41,8 @@ class Call:
         self.first_byte_at: float | None = None
         self.queued_seconds = 0.0
         """Waiting for places on engines."""
+        self.charge: Callable[[], None] | None = None
+        """Charges it at its end for the last attempt that an engine got."""
         self.span: Span | None = None
         self.error = ""
 

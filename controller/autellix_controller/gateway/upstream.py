@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from autellix_controller.files import is_exhaustion
 from autellix_controller.gateway.connection import Broken, EngineConnection
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -31,6 +32,10 @@ class NotConnected(UpstreamFailed):
 
 class Unreachable(NotConnected):
     """Connections are refused: nothing listens there."""
+
+
+class Exhausted(NotConnected):
+    """This machine has no file, memory or port left for a connection: that says nothing about the engine."""
 
 
 class UpstreamAnswer(Protocol):
@@ -114,26 +119,34 @@ class PooledUpstream:
         """See ``Upstream``.
 
         A pooled connection that the engine was just closing fails without a byte of an answer: that says nothing about
-        the engine, so the call is sent once more, on another connection.
+        the engine, so the call is sent once more, on a new connection. RFC 9110 (section 9.2.2) allows that although
+        POST is not idempotent by itself: a call that ran unseen has changed nothing, and took the engine's time only.
         """
         address = _address(url)
         head = _head(address, target, len(body), headers)
-        while True:
-            connection = self._from_pool(url)
-            pooled = connection is not None
-            if connection is None:
-                connection = await self._connect(address)
+        pooled = self._from_pool(url)
+        if pooled is not None:
             try:
-                connection.send(head, body)
-                await connection.head()
-                return _Answer(self, url, connection)
+                return await self._ask(pooled, url, head, body)
             except Broken as error:
-                connection.abort()
-                if not pooled or connection.touched:
+                if pooled.touched:
                     raise UpstreamFailed(str(error)) from None
-            except BaseException:
-                connection.abort()
-                raise
+        # Never by a second pooled one: if those are closing as well, or it is the call that makes the engine close
+        # them, it would be sent once for each.
+        connection = await self._connect(address)
+        try:
+            return await self._ask(connection, url, head, body)
+        except Broken as error:
+            raise UpstreamFailed(str(error)) from None
+
+    async def _ask(self, connection: EngineConnection, url: str, head: bytes, body: bytes) -> UpstreamAnswer:
+        try:
+            connection.send(head, body)
+            await connection.head()
+        except BaseException:
+            connection.abort()
+            raise
+        return _Answer(self, url, connection)
 
     def _from_pool(self, url: str) -> EngineConnection | None:
         idle = self._idle.get(url)
@@ -156,7 +169,8 @@ class PooledUpstream:
         except TimeoutError:
             raise NotConnected(f"no connection within {self._connect_seconds:g} s") from None
         except (OSError, ssl.SSLError) as error:
-            raise Unreachable(f"{type(error).__name__}: {error}"[:200].replace("\n", " ")) from None
+            reason = f"{type(error).__name__}: {error}"[:200].replace("\n", " ")
+            raise (Exhausted if is_exhaustion(error) else Unreachable)(reason) from None
         return connection
 
     def give_back(self, url: str, connection: EngineConnection) -> None:
@@ -172,9 +186,11 @@ class PooledUpstream:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - _IDLE_SECONDS / 2
         for url, idle in list(self._idle.items()):
-            fresh = [connection for connection in idle if connection.idle_since > oldest and connection.reusable]
+            fresh = []
             for connection in idle:
-                if connection not in fresh:
+                if connection.idle_since > oldest and connection.reusable:
+                    fresh.append(connection)
+                else:
                     connection.abort()
             if fresh:
                 self._idle[url] = fresh

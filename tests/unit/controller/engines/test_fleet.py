@@ -1,10 +1,12 @@
 """The fleet against scripted engines over real HTTP."""
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -259,6 +261,23 @@ async def test_an_engine_that_fails_to_say_whether_it_keeps_records_stays_what_i
         assert fleet.troubles() == []
         engine.state_status = 404
         await eventually(lambda: not known.has_records, "it is another engine now")
+
+
+async def test_a_machine_that_ran_out_of_files_holds_nothing_against_an_engine(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def exhausted(
+        connector: aiohttp.TCPConnector, request: aiohttp.ClientRequest, *rest: object, **options: object
+    ) -> None:
+        raise aiohttp.ClientConnectorError(request.connection_key, OSError(errno.EMFILE, "Too many open files"))
+
+    async with fake_engine() as engine, running_fleet() as (fleet, discovery, _):
+        discovery.publish([at(engine)])
+        await eventually(lambda: fleet.known and not fleet.troubles(), "it is in rotation")
+        monkeypatch.setattr(aiohttp.TCPConnector, "connect", exhausted)
+        await eventually(lambda: "engine not probed" in caplog.text, "no probe can be made")
+        assert fleet.troubles() == []
+        assert fleet.serves(engine.model)
 
 
 def test_pauses_grow_and_start_again_after_success() -> None:

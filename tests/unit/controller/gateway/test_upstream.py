@@ -1,6 +1,8 @@
 """The HTTP client towards engines, against servers that do as they like."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autellix_controller.gateway.connection import HEAD_LIMIT, HIGH_WATER, EngineConnection
-from autellix_controller.gateway.upstream import PooledUpstream, Unreachable, UpstreamAnswer, UpstreamFailed
+from autellix_controller.gateway.upstream import Exhausted, PooledUpstream, Unreachable, UpstreamAnswer, UpstreamFailed
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n3\r\n!!!\r\n0\r\ntrailer: x\r\n\r\n"
@@ -103,6 +105,64 @@ async def test_a_pooled_connection_is_followed_by_one_more_attempt_on_a_new_one_
         assert await call(client, url) == b"ok"
         with pytest.raises(UpstreamFailed):
             await call(client, url)
+
+
+@pytest.mark.parametrize("then", ["closes", "answers"])
+async def test_a_call_is_sent_twice_at_most_though_all_pooled_connections_close_and_then_on_a_new_one(
+    then: str,
+) -> None:
+    seen, together = 0, asyncio.Barrier(4)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        await reader.readuntil(b"\r\n\r\nbody")
+        await together.wait()
+        writer.write(ANSWER)
+        await reader.readuntil(b"\r\n\r\nbody")
+        seen += 1
+
+    async def new(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        if together.broken:
+            await reader.readuntil(b"\r\n\r\nbody")
+            seen += 1
+            if then == "answers":
+                writer.write(ANSWER)
+        else:
+            await serve(reader, writer)
+
+    async with serving(new) as url, upstream() as client:
+        await asyncio.gather(*(call(client, url) for _ in range(4)))
+        await together.abort()
+        if then == "answers":
+            assert await call(client, url) == b"ok"
+        else:
+            with pytest.raises(UpstreamFailed):
+                await call(client, url)
+        assert seen == 2
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL])
+async def test_a_machine_without_room_for_a_connection_is_not_the_engines_fault(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def exhausted(*args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async with serving(answering(1)) as url, upstream() as client:
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", exhausted)
+        with pytest.raises(Exhausted):
+            await call(client, url)
+
+
+async def test_idle_connections_go_after_a_while_and_those_used_meanwhile_stay() -> None:
+    async with serving(answering(5)) as url, upstream() as client:
+        await call(client, url)
+        client._sweep()
+        assert len(client._idle[url]) == 1
+        client._idle[url][0].idle_since -= 10
+        client._sweep()
+        assert not client._idle
 
 
 async def test_calls_one_after_the_other_share_a_connection() -> None:
