@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
-_USAGE: Final = re.compile(rb'"usage"\s*:\s*(?=\{)')
-#: A usage object is far shorter; it may be split over two chunks.
+_MARKER: Final = b'"usage"'
+_USAGE: Final = re.compile(rb"\s*:\s*(?=\{)")
+#: A usage object is far shorter; it may be split over many chunks.
 _KEPT: Final = 4096
 
 
@@ -25,25 +26,40 @@ class TokenCount:
         """``prompt_tokens``: an estimate."""
         self._prompt = prompt_tokens
         self._events = 0
-        self._tail = b""
+        self._told = 0
+        self._edge = b""
+        self._found: bytes | None = None
+        """What follows the last place that says usage, as far as it has come."""
 
     def passed(self, chunk: bytes) -> None:
         """A piece of the answer."""
         self._events += chunk.count(b"data: ")
-        self._tail = (self._tail + chunk)[-_KEPT:]
+        window = self._edge + chunk
+        before, *found = window.split(_MARKER)
+        if self._found is not None and len(self._found) < _KEPT:
+            self._found += before[len(self._edge) :]
+        self._edge = window[1 - len(_MARKER) :]
+        for text in found:
+            self._take()
+            self._found = text[:_KEPT]
+
+    def _take(self) -> None:
+        """Reads what was found. The most that was told counts: engines repeat usage as it grows, and what a client's
+        own text says elsewhere in an answer must not lower it."""
+        text, self._found = self._found, None
+        if text is None or (usage := _USAGE.match(text)) is None:
+            return
+        try:
+            told = _usage.decode(text[usage.end() : _object_end(text, usage.end())]).total_tokens
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        self._told = max(self._told, told)
 
     @property
     def total(self) -> int:
         """Tokens of prompt and answer, as far as they passed."""
-        for found in reversed(list(_USAGE.finditer(self._tail))):
-            end = _object_end(self._tail, found.end())
-            try:
-                total = _usage.decode(self._tail[found.end() : end]).total_tokens
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-            if total > 0:
-                return total
-        return self._prompt + self._events
+        self._take()
+        return self._told or self._prompt + self._events
 
 
 def _object_end(text: bytes, start: int) -> int | None:

@@ -1,5 +1,7 @@
 """Limits of requests and tokens a minute, with a clock of our own."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +97,16 @@ def test_a_changed_limit_counts_from_now_on_and_forgives_nothing() -> None:
 USAGE = b'{"usage":{"prompt_tokens":5,"details":{"cached":1},"total_tokens":12,"completion_tokens":7}}'
 
 
+@given(st.lists(st.integers(0, 300), max_size=8))
+def test_usage_is_found_however_an_answer_is_cut(places: list[int]) -> None:
+    whole = b'{"tools":[{"usage":{"total_tokens":1}}],' + USAGE[1:-1] + b',"usage" : null}' + b" " * 100
+    edges = [0, *sorted(place for place in places if place < len(whole)), len(whole)]
+    count = TokenCount(prompt_tokens=3)
+    for start, end in pairwise(edges):
+        count.passed(whole[start:end])
+    assert count.total == 12
+
+
 @pytest.mark.parametrize(
     ("parts", "total"),
     [
@@ -104,6 +116,10 @@ USAGE = b'{"usage":{"prompt_tokens":5,"details":{"cached":1},"total_tokens":12,"
         ([b"data: {}\n\ndata: {}\n\n", b"data: [DONE]\n\n"], 6),
         ([b'data: {"usage":{"prompt_to'], 4),
         ([b'{"usage":{"total_tokens":"x"}}'], 3),
+        ([USAGE[:-1] + b',"prompt_token_ids":[' + b"1," * 10_000 + b"1]}"], 12),
+        ([USAGE[:-1], *[b',"pad":"' + b"x" * 1000 + b'"'] * 10, b"}"], 12),
+        ([USAGE[:-1] + b',"messages":[{"usage":{"total_tokens":1}}]}'], 12),
+        ([b'data: {"usage":{"total_tokens":4}}\n\ndata: {"usage":{"total_tokens":9},"x":null}\n\n'], 9),
     ],
 )
 def test_tokens_are_those_of_the_usage_or_an_estimate(parts: list[bytes], total: int) -> None:
