@@ -43,6 +43,15 @@ class ErrorCode(Enum):
         self.kind = kind
 
 
+#: Seconds after which a retry makes sense, where the error itself knows no better.
+_RETRY_AFTER: Final = {
+    ErrorCode.HEADERS_TIMEOUT: 1,
+    ErrorCode.BODY_TIMEOUT: 1,
+    ErrorCode.ENGINE_ERROR: 1,
+    ErrorCode.DEADLINE_EXCEEDED: 1,
+}
+
+
 class ApiError(Exception):
     """An error answer. The message is for people and holds no secret."""
 
@@ -53,7 +62,7 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.param = param
-        self.retry_after_seconds = retry_after_seconds
+        self.retry_after_seconds = _RETRY_AFTER.get(code) if retry_after_seconds is None else retry_after_seconds
 
     @property
     def status(self) -> int:

@@ -184,7 +184,8 @@ class HttpProtocol(HttpToolsProtocol):
         status = HTTPStatus(error.status)
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
         )
-        self.transport.write(head.encode() + body)
+        own = b"".join(b"%b: %b\r\n" % header for header in error.headers())
+        self.transport.write(b"".join((head.encode(), own, b"\r\n", body)))
         self.transport.close()

@@ -8,7 +8,16 @@ import msgspec
 
 from autellix_controller.errors import ErrorCode
 from autellix_controller.gateway import headers as header_rules
-from autellix_controller.gateway.answers import RETRY_STATUSES, EngineFailed, check_complete, client_error, media_type
+from autellix_controller.gateway.answers import (
+    EngineFailed,
+    check_complete,
+    client_error,
+    error_status,
+    failure_of,
+    failure_within,
+    is_clients,
+    media_type,
+)
 from autellix_controller.gateway.deadlines import DeadlineTimer
 from autellix_controller.gateway.exchange import ClientGone, Exchange
 from autellix_controller.gateway.stream import StreamWatch
@@ -109,22 +118,10 @@ class Attempt:
 
     async def _pass_on(self, answer: UpstreamAnswer) -> None:
         status, headers = answer.status, header_rules.to_client(answer.headers)
-        if status in RETRY_STATUSES:
-            raise EngineFailed(
-                f"The engine answered with status {status}.",
-                retry=True,
-                code=ErrorCode.NO_ENGINE if status == 503 else ErrorCode.ENGINE_ERROR,
-                retry_after_seconds=1 if status == 503 else None,
-            )
-        if 400 <= status < 500 and status not in (401, 403, 407):
-            body = client_error(status, await self._whole(answer))
-            headers = [(name, value) for name, value in headers if name != b"content-type"]
-            if status == 429 and not any(name == b"retry-after" for name, _ in headers):
-                headers.append((b"retry-after", b"1"))
-            await self._exchange.answer(status, [*headers, (b"content-type", b"application/json")], body)
-        elif status != 200:
-            # 401 and 403 speak of the engine key, which is ours: the client cannot mend it.
-            raise EngineFailed(f"The engine answered with status {status}.")
+        if status != 200:
+            if not is_clients(status):
+                raise failure_of(status)
+            await self._refuse(status, headers, await self._whole(answer))
         elif any(name == b"content-encoding" and value != b"identity" for name, value in headers):
             raise EngineFailed("The engine's answer is compressed, though that was not asked for.")
         elif (kind := media_type(headers)) == b"text/event-stream":
@@ -136,21 +133,48 @@ class Attempt:
         else:
             raise EngineFailed("The engine's answer is neither JSON nor an event stream.", retry=True)
 
+    async def _refuse(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Passes on what speaks of the client's request."""
+        headers = [(name, value) for name, value in headers if name != b"content-type"]
+        if status == 429 and not any(name == b"retry-after" for name, _ in headers):
+            headers.append((b"retry-after", b"1"))
+        headers.append((b"content-type", b"application/json"))
+        await self._exchange.answer(status, headers, client_error(status, body))
+
     async def _stream(self, answer: UpstreamAnswer, headers: list[tuple[bytes, bytes]]) -> None:
         """Passes a stream on as it comes. The head waits for the first bytes: until then another engine may serve."""
         exchange, watch = self._exchange, StreamWatch(needs_done=self._needs_done)
-        if (first := watch.passes(await self._chunk(answer))) and not watch.aborted:
+        first = watch.passes(await self._chunk(answer))
+        if watch.failed_at_once:
+            await self._failed_at_once(answer, headers, watch)
+            return
+        if first and not watch.aborted:
             await exchange.start_stream(200, headers)
             await exchange.send(first)
             if exchange.wire is not None:
                 await self._pump(answer, watch)
             else:
                 await self._copy(answer, watch)
+        if watch.failed:
+            if watch.ended:
+                await exchange.end_stream()  # the engine's own event is the last one
+            raise failure_within(error_status(watch.last_data))
         if watch.aborted:
             raise EngineFailed("The engine aborted the call.", retry=True)
         if not watch.complete or not exchange.started:
             raise EngineFailed("The engine's stream ended before its end.", retry=True)
         await exchange.end_stream()
+
+    async def _failed_at_once(
+        self, answer: UpstreamAnswer, headers: list[tuple[bytes, bytes]], watch: StreamWatch
+    ) -> None:
+        """The first event is an error, and nothing has reached the client: the same as an answer of that status."""
+        while not watch.ended and (chunk := await self._chunk(answer)):
+            watch.passes(chunk)
+        status = error_status(watch.last_data)
+        if not is_clients(status):
+            raise failure_of(status)
+        await self._refuse(status, headers, watch.last_data.strip())
 
     async def _copy(self, answer: UpstreamAnswer, watch: StreamWatch) -> None:
         """Piece by piece, each when the client has taken the one before."""

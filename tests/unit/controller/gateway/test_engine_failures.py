@@ -1,8 +1,10 @@
 """What clients see when engines fail, through a real server to scripted engines."""
 
 import asyncio
+import errno
 import json
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +42,12 @@ def stream_error(body: bytes) -> dict[str, Any]:
     return error_of(last.removeprefix(b"data: "))
 
 
+def error_event(code: int) -> bytes:
+    """An error as vLLM says it within a stream."""
+    error = {"message": "lost", "type": "t", "param": None, "code": code}
+    return b"data: " + json.dumps({"error": error}).encode() + b"\n\n"
+
+
 FAILURES: list[tuple[str, Script, int, str]] = [
     ("500", status(500), 502, "engine_error"),
     ("502", status(502), 502, "engine_error"),
@@ -57,6 +65,15 @@ FAILURES: list[tuple[str, Script, int, str]] = [
     ("aborted", raw(json.dumps(completion(finish_reason="abort")).encode()), 502, "engine_error"),
     ("empty stream", pieces(), 502, "engine_error"),
     ("stream cut at once", pieces(then="cut"), 502, "engine_error"),
+    ("response cancelled", raw(b'{"object": "response", "status": "cancelled", "output": []}'), 502, "engine_error"),
+    ("stream that begins with an error", pieces(error_event(500), DONE), 502, "engine_error"),
+    (
+        "the same in two pieces",
+        pieces(error_event(500)[:40], error_event(500)[40:], DONE, pause=0.05),
+        502,
+        "engine_error",
+    ),
+    ("stream that begins with unreadiness", pieces(error_event(503), DONE), 503, "no_engine"),
     ("stream aborted at once", pieces(event(finish_reason="abort"), DONE), 502, "engine_error"),
 ]
 
@@ -71,7 +88,7 @@ async def test_a_failed_engine_gives_one_openai_error(script: Script, code: int,
         assert response.status == code
         assert response.headers["content-type"] == "application/json"
         assert error_of(body)["code"] == name
-        assert ("retry-after" in response.headers) is (code == 503)
+        assert response.headers["retry-after"] == "1"
         assert await replica.metric("autellix_controller_running_calls") == 0
 
 
@@ -96,6 +113,54 @@ async def test_another_engine_serves_what_one_failed_before_its_first_byte(scrip
             response.headers["x-request-id"]
         }
         assert await replica.metric("autellix_controller_retries_total") == 1
+
+
+@pytest.mark.parametrize("second", ["answers", "refuses connections"])
+async def test_a_call_that_was_tried_again_is_charged_once(second: str, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice tokens_per_minute=1000\n")
+    headers = {"authorization": "Bearer key-of-alice"}
+    spent: list[int] = []
+    async with (
+        fake_engine("a", with_records=False) as a,
+        fake_engine("b", with_records=False) as b,
+        running_controller(a, b, api_keys_file=keys, headers=headers, probe_seconds=60) as replica,
+    ):
+        replica.controller.gateway._rates.spend_tokens = lambda tenant, tokens: spent.append(tokens)  # type: ignore[method-assign]
+        await replica.chat("s1")
+        pinned, other = (a, b) if a.calls else (b, a)
+        pinned.script = status(500)
+        if second != "answers":
+            await other.stop()
+        response, _ = await replica.chat("s1")
+        assert response.status == (200 if second == "answers" else 503)
+        _, session = await replica.json("GET", "/v1/sessions/s1")
+        assert session["calls"] == 2
+        assert len(spent) == 2
+        if second == "answers":
+            assert spent == [5, 5], "as the answer says, and nothing for the attempt that failed"
+        assert await replica.metric("autellix_controller_estimated_calls_total") == 2
+
+
+async def test_running_out_of_files_takes_no_engine_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_engine() as engine, running_controller(engine, probe_seconds=0.1) as replica:
+        loop = asyncio.get_running_loop()
+        connect = loop.create_connection
+
+        async def exhausted(factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+            sock = options.get("sock")
+            if port == engine.port or (sock is not None and sock.getpeername()[1] == engine.port):
+                raise OSError(errno.EMFILE, "Too many open files")
+            return await connect(factory, host, port, **options)
+
+        monkeypatch.setattr(loop, "create_connection", exhausted)
+        for _ in range(4):
+            response, body = await replica.chat()
+            assert (response.status, response.headers["retry-after"]) == (429, "1")
+            assert (error_of(body)["code"], error_of(body)["param"]) == ("contended", "open_files")
+        assert replica.controller.readiness().degraded == []
+        monkeypatch.undo()
+        assert (await replica.chat())[0].status == 200
 
 
 async def test_there_is_one_retry_and_no_more() -> None:
@@ -137,6 +202,42 @@ async def test_an_abort_of_the_engine_in_mid_stream_is_an_error() -> None:
         assert body.startswith(event("x") + event(finish_reason="abort"))
         assert DONE not in body
         assert stream_error(body)["message"] == "The engine aborted the call."
+
+
+@pytest.mark.parametrize(("code", "counted", "degraded"), [(500, 502, True), (400, 400, False)])
+async def test_an_error_in_mid_stream_passes_as_the_last_event_and_counts_as_what_it_is(
+    code: int, counted: int, degraded: bool
+) -> None:
+    async with fake_engine() as engine, running_controller(engine, probe_seconds=60) as replica:
+        engine.script = pieces(event("x"), error_event(code), DONE, pause=0.02)
+        for _ in range(3):
+            response, body = await replica.chat(stream=True)
+            assert (response.status, body) == (200, event("x") + error_event(code))
+        name = f'autellix_controller_calls_total{{path="/v1/chat/completions",status="{counted}"}}'
+        assert await replica.metric(name) == 3
+        assert len(engine.calls) == 3, "no retry after the first byte"
+        assert bool(replica.controller.readiness().degraded) is degraded
+
+
+async def test_a_stream_that_begins_with_the_clients_error_is_the_same_as_an_answer_with_it() -> None:
+    async with fake_engine("a") as a, fake_engine("b") as b, running_controller(a, b) as replica:
+        a.script = b.script = pieces(error_event(400), DONE)
+        response, body = await replica.chat(stream=True)
+        assert (response.status, response.headers["content-type"]) == (400, "application/json")
+        assert error_of(body) == {"message": "lost", "type": "t", "param": None, "code": 400}
+        assert len(a.calls) + len(b.calls) == 1, "another engine would say the same"
+        assert replica.controller.readiness().degraded == []
+
+
+async def test_a_streamed_response_that_was_cancelled_ends_with_an_error() -> None:
+    cancelled = b'event: response.completed\ndata: {"response":{"status":"cancelled"}}\n\n'
+    async with fake_engine() as engine, running_controller(engine) as replica:
+        engine.script = pieces(b"event: response.created\ndata: {}\n\n", cancelled, pause=0.02)
+        async with replica.http.post("/v1/responses", json={"model": "tiny", "input": "x", "stream": True}) as response:
+            body = await response.read()
+        assert cancelled in body
+        assert b"\n\nevent: error\ndata: " in body
+        assert await replica.metric('autellix_controller_calls_total{path="/v1/responses",status="502"}') == 1
 
 
 async def test_the_responses_api_gets_its_own_error_event() -> None:
