@@ -73,10 +73,8 @@ async def first_ends(programs: Sequence[asyncio.Task[ProgramRun]]) -> float:
 async def share_of_wait(installation: Installation, client: AsyncOpenAI, label: str) -> float:
     """The same for the cluster ``order`` as it is now, once its engine is warm."""
     await run_program(client, SERVED_MODEL, Program(name=f"{label}-warm-up", calls=1, max_tokens=8))
-    (pod,) = installation.pods("order", NAMESPACE, "engine")
-    key = installation.engine_key("order", NAMESPACE)
-    with installation.target.reach(NAMESPACE, f"pod/{pod['metadata']['name']}", 8000) as url:
-        return await wait_behind_long_calls(client, label, lambda: scrape(f"{url}/metrics", key))
+    with installation.engine_pages("order", NAMESPACE) as pages:
+        return await wait_behind_long_calls(client, label, lambda: pages()[0])
 
 
 async def changes_its_order(installation: Installation, url: str) -> None:
