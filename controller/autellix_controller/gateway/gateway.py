@@ -152,7 +152,7 @@ class Gateway:
             exchange.receipt.append((b"allow", b"POST"))
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{exchange.path} takes POST only.")
         check_headers(exchange.header(b"content-type"), exchange.header(b"content-encoding"))
-        if not self._places.has_room(owner, 1):
+        if not self._places.take(owner, 1):
             raise ApiError(
                 ErrorCode.CONTENDED,
                 "Too many calls are running; try again.",
@@ -160,7 +160,6 @@ class Gateway:
                 retry_after_seconds=1,
             )
         self._running.add(work)
-        self._places.take(owner, 1)
         share = self._bodies.open(owner)
         try:
             raw = await exchange.body(self._limits.body_bytes, self._limits.body_seconds, share, self._timer)

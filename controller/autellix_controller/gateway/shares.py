@@ -1,6 +1,5 @@
 """Who may have how much of what all tenants share, as a pure decision: calls at once, bytes of bodies."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +20,8 @@ class Shares:
         """``limit``: of all tenants together; ``alone``: there is one tenant only, so nothing has to be left free."""
         self._limit = limit
         self._alone = alone
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
+        """By tenant, those that hold anything."""
         self.used = 0
 
     def has_room(self, tenant: str, amount: int, *, own: int = 0) -> bool:
@@ -35,17 +35,22 @@ class Shares:
         free = self._limit - self.used - amount
         if free < 0:
             return False
-        held = self._held[tenant]
+        held = self._held.get(tenant, 0)
         return held == own or held + amount <= _TIMES_FREE * free or self._alone()
 
-    def take(self, tenant: str, amount: int) -> None:
-        """Takes so much, for which there has to be room."""
-        self._held[tenant] += amount
+    def take(self, tenant: str, amount: int, *, own: int = 0) -> bool:
+        """Takes so much more if there is room, see ``has_room``; False and nothing if not."""
+        if not self.has_room(tenant, amount, own=own):
+            return False
+        self._held[tenant] = self._held.get(tenant, 0) + amount
         self.used += amount
+        return True
 
     def give_back(self, tenant: str, amount: int) -> None:
         """Gives so much back."""
         self.used -= amount
-        self._held[tenant] -= amount
-        if not self._held[tenant]:
+        left = self._held[tenant] - amount
+        if left:
+            self._held[tenant] = left
+        else:
             del self._held[tenant]

@@ -19,11 +19,13 @@ def several() -> bool:
 def fill(shares: Shares, *tenants: str) -> Counter[str]:
     """Everybody takes one after another, in turn, until nobody may."""
     held: Counter[str] = Counter()
-    while able := [tenant for tenant in tenants if shares.has_room(tenant, 1)]:
-        for tenant in able:
-            if shares.has_room(tenant, 1):
-                shares.take(tenant, 1)
+    taken = True
+    while taken:
+        taken = False
+        for tenant in tenants:
+            if shares.take(tenant, 1):
                 held[tenant] += 1
+                taken = True
     return held
 
 
@@ -34,9 +36,10 @@ def test_nothing_is_given_twice_and_nothing_gets_lost(steps: list[tuple[str, int
     for tenant, amount, back in steps:
         if back and taken:
             shares.give_back(*taken.pop())
-        elif shares.has_room(tenant, amount):
-            shares.take(tenant, amount)
-            taken.append((tenant, amount))
+        else:
+            there_is_room = shares.has_room(tenant, amount)
+            assert shares.take(tenant, amount) is there_is_room
+            taken += [(tenant, amount)] * there_is_room
         assert shares.used == sum(amount for _, amount in taken) <= LIMIT
     for tenant, amount in taken:
         shares.give_back(tenant, amount)
