@@ -23,10 +23,11 @@ AHEAD_LIMIT: Final = 64 << 10
 class HttpProtocol(HttpToolsProtocol):
     """One connection of a client."""
 
-    def __init__(self, *args: Any, head_seconds: float, **options: Any) -> None:
-        """``head_seconds``: how long the head of a request may take, from the connection or from its first byte on; the
-        rest as for uvicorn."""
+    def __init__(self, *args: Any, head_seconds: float, refused: Callable[[int], None], **options: Any) -> None:
+        """``head_seconds``: how long the head of a request may take, from the connection or from its first byte on;
+        ``refused`` is told the status of each answer that is given here; the rest as for uvicorn."""
         super().__init__(*args, **options)
+        self._refused = refused
         self._head_seconds = head_seconds
         self._head_timer: asyncio.TimerHandle | None = None
 
@@ -180,6 +181,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refuse(invalid("That is not a valid HTTP request."))
 
     def _refuse(self, error: ApiError) -> None:
+        self._refused(error.status)
         body = error.body()
         status = HTTPStatus(error.status)
         head = (

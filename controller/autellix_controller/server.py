@@ -60,7 +60,9 @@ def http_server(controller: Controller, settings: Settings) -> uvicorn.Server:
     config = uvicorn.Config(
         controller,
         # Made for each connection; uvicorn calls whatever it gets here.
-        http=functools.partial(HttpProtocol, head_seconds=settings.body_deadline_seconds),  # type: ignore[arg-type]
+        http=functools.partial(  # type: ignore[arg-type]
+            HttpProtocol, head_seconds=settings.body_deadline_seconds, refused=controller.observed.refused
+        ),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -84,6 +84,22 @@ async def test_a_defect_is_counted_though_the_answer_says_little(monkeypatch: py
         assert await count(replica, "/v1/models", "GET", 500) == 1
 
 
+async def test_what_is_no_proper_request_is_counted_and_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with fake_engine() as engine, running_controller(engine, body_deadline_seconds=0.3) as replica:
+        for sent, status in (
+            (b"GET / HTTP/1.1\r\nno header at all\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost: x\r\n", 408),
+        ):
+            reader, writer = await asyncio.open_connection(replica.settings.host, URL(replica.url).port)
+            writer.write(sent)
+            async with asyncio.timeout(5):
+                assert f" {status} ".encode() in await reader.read()
+            writer.close()
+            assert await count(replica, "none", "none", status) == 1
+        assert [line["status"] for line in lines(caplog, "request refused")] == [400, 408]
+
+
 async def test_a_client_that_leaves_is_counted_as_such() -> None:
     async with fake_engine() as engine, running_controller(engine) as replica:
         _, writer = await asyncio.open_connection(replica.settings.host, URL(replica.url).port)
