@@ -149,14 +149,19 @@ class Attempts:
         )
         # Asked once: who charges the call is settled when it is sent.
         has_records = engine.has_records
-        payload = body.with_context(
-            context if has_records else None,
-            isolated_for=program.owner if self._terms.isolate_prefix_cache else None,
-        )
         started, reached = time.monotonic(), True
         call.is_sent(started)
         try:
-            await attempt.run(self._upstream, engine.endpoint.url, payload, headers)
+            await attempt.run(
+                self._upstream,
+                engine.endpoint.url,
+                # Not named here, or it would be held until the end of the answer.
+                body.with_context(
+                    context if has_records else None,
+                    isolated_for=program.owner if self._terms.isolate_prefix_cache else None,
+                ),
+                headers,
+            )
             self._fleet.saw(engine, Seen.ANSWERED)
         except Exhausted as error:
             reached = False

@@ -71,6 +71,7 @@ class Attempt:
         try:
             with self._deadline:
                 answer = await upstream.post(url, self._exchange.target, body, headers)
+                del body  # the engine has it, and an answer may take long
                 try:
                     await self._pass_on(answer)
                 finally:

@@ -378,6 +378,19 @@ async def test_a_call_ends_at_its_total_deadline_and_the_engine_is_not_blamed() 
         assert replica.controller.readiness().degraded == []
 
 
+async def test_the_total_deadline_counts_from_the_arrival_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_engine() as engine, running_controller(engine, total_deadline_seconds=0.3) as replica:
+        opened = replica.controller.gateway._programs.open
+
+        async def slowly(*program: Any, **options: Any) -> Any:
+            await asyncio.sleep(0.5)
+            return await opened(*program, **options)
+
+        monkeypatch.setattr(replica.controller.gateway._programs, "open", slowly)
+        assert "within 0.3 s" in (await deadline(replica))["message"]
+        assert replica.controller.readiness().degraded == []
+
+
 async def test_an_engine_that_takes_no_connection_is_left_at_the_connect_deadline() -> None:
     settings: dict[str, Any] = {"connect_deadline_seconds": 0.2, "probe_seconds": 60}
     async with fake_engine() as engine, running_controller(engine, **settings) as replica:
