@@ -158,7 +158,7 @@ def of_the_release(lab: Lab) -> list[str]:
 
 
 def test_the_test_of_the_chart_proves_the_promise(cluster: Installation) -> None:
-    found = cluster.prove("http://main.agents.svc/v1", long_calls=4, long_tokens=2000)
+    found = cluster.prove("http://main.agents.svc/v1", long_calls=4, long_tokens=1000)
     assert re.search(r"Phase:\s+Succeeded", found), found
 
 
