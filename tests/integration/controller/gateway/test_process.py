@@ -41,9 +41,12 @@ async def test_sigterm_leaves_readiness_serves_on_and_finishes_streams(tmp_path:
                 replica.terminate()
                 await eventually(lambda: replica.readiness()[0] == 503, "it is not ready any more")
                 assert replica.readiness()[1]["reasons"] == ["the replica is stopping"]
-                async with http.get("/v1/models") as response:
-                    assert response.status == 200, "within the notice it serves as before"
+                for _ in range(10):
+                    async with http.get("/v1/models", headers={"connection": "close"}) as response:
+                        assert response.status == 200, "within the notice it serves as before"
+                    await asyncio.sleep(0.1)
                 await eventually(lambda: replica.readiness()[0] == 0, "it takes no connections any more")
+                await asyncio.sleep(0.5)  # in which it could be cut short
                 ending.set()
                 assert (await stream.read()).endswith(DONE)
             assert await asyncio.to_thread(replica.process.wait, 60) == 0
