@@ -43,7 +43,7 @@ def test_a_first_run_has_all_to_make_and_a_later_one_nothing(tmp_path: Path) -> 
     needs = still_to_be_made(environment, checkout)
     assert {need.folder for need in needs} == {caches / "go-build", caches / "uv", caches / "autellix" / "images"}
     # With what a lab itself takes this is the figure of README.md and docs/development.md.
-    assert sum(need.gib for need in needs) + prerequisites.LAB_DISK_GIB == 16
+    assert sum(need.gib for need in needs) + prerequisites.LAB_DISK_GIB == 17
 
     fill(caches / "autellix" / "programs" / "kube-1" / "kube", caches / "autellix" / "images" / "base-1" / "base.tar")
     assert {need.folder for need in still_to_be_made(environment, checkout)} == {caches / "uv"}
