@@ -79,7 +79,7 @@ class Watcher:
         self._timings = timings
         self._backoff = Backoff(timings.backoff_min, timings.backoff_max, rng)
         self._history: bytes | None = None
-        self._next = 0
+        self._listed = False
         self._newest: Value | None = None
         """The newest value that was told."""
         self._last_reply = time.monotonic()
@@ -113,7 +113,7 @@ class Watcher:
         revision, history = await self._store.read(self._history_key)
         named = history is not None and history.data == self._history
         same_history = named and revision >= self.revision and await self._same_past()
-        if self._next == 0 or not same_history:
+        if not self._listed or not same_history:
             await self._list(same_history=same_history or self._history is None)
         await self._watch(self._store.members.current)
 
@@ -141,7 +141,7 @@ class Watcher:
             _log.warning("etcd lost history: it was at revision %d, now %d", self.revision, revision)
         self._history = history
         self.revision = revision
-        self._next = revision + 1
+        self._listed = True
         self.listings += 1
 
     async def _name_history(self) -> bytes:
@@ -160,7 +160,9 @@ class Watcher:
                     create_request=WatchCreateRequest(
                         key=self._prefix,
                         range_end=prefix_range_end(self._prefix),
-                        start_revision=self._next,
+                        # What is known already comes again, and is left out. Of a watch that starts later than the
+                        # store's newest revision etcd 3.6 gives no sign of life.
+                        start_revision=self.revision,
                         progress_notify=True,
                     )
                 )
@@ -202,28 +204,29 @@ class Watcher:
     def _handle(self, reply: Any) -> None:
         if reply.canceled:
             if reply.compact_revision:
-                self._next = 0
+                self._listed = False
                 raise _WatchEnded(f"revision {self.revision} was compacted: listing anew")
             raise _WatchEnded(f"cancelled by etcd: {reply.cancel_reason or 'no reason given'}")
         if reply.created:
             # Its revision says nothing about what was delivered.
             self.connected = True
             self.detail = ""
-            _log.info("following the process table from revision %d", self._next)
+            _log.info("following the process table from revision %d", self.revision + 1)
             return
         if reply.events:
             events = [
                 Event(event.kv.key, None if event.type == _DELETE else event.kv.value, event.kv.mod_revision)
                 for event in reply.events
+                if event.kv.mod_revision > self.revision
             ]
-            self._reached(events, events[-1].revision)
+            if events:
+                self._reached(events, events[-1].revision)
         elif reply.watch_id >= 0:
             self._reached([], reply.header.revision)
         # Else it is the answer to our request for a sign of life. It is not tied to this watch, and servers older
         # than 3.4.25 and 3.5.8 let it overtake events: it moves nothing.
 
     def _reached(self, events: Sequence[Event], revision: int) -> None:
-        self._next = max(self._next, revision + 1)
         self.revision = max(self.revision, revision)
         for event in reversed(events):
             if event.data is not None:

@@ -158,6 +158,20 @@ async def test_a_cut_watch_resumes_without_a_listing(etcd: Etcd, writing: EtcdSt
         assert sink.listings == [True]
 
 
+async def test_what_is_known_is_not_told_again_when_a_watch_resumes(etcd: Etcd, writing: EtcdStore) -> None:
+    async with proxy_to(etcd.only.endpoint) as proxy, watching(proxy.url) as (watcher, sink):
+        await writing.put(PREFIX + b"key", b"1", 0)
+        await until(lambda: len(sink.events_seen) == 1, "it is told")
+        await proxy.cut()
+        await until(lambda: not watcher.connected, "the cut is noticed")
+        await proxy.restore()
+        await until(lambda: watcher.connected, "it follows again")
+        await writing.put(PREFIX + b"after", b"1", 0)
+        await until(lambda: PREFIX + b"after" in sink.state, "it goes on")
+        assert [event.key for event in sink.events_seen] == [PREFIX + b"key", PREFIX + b"after"]
+        assert sink.listings == [True]
+
+
 async def _silenced(proxy: Proxy, watcher: Watcher) -> None:
     proxy.hold_answers()
     await until(lambda: not watcher.connected, "the silence is noticed")
@@ -172,11 +186,12 @@ async def test_a_stream_that_fell_silent_is_noticed_and_replaced(etcd: Etcd, wri
         assert sink.listings == [True]
 
 
-async def test_a_quiet_stream_is_not_taken_for_a_dead_one(etcd: Etcd, writing: EtcdStore) -> None:
+@pytest.mark.parametrize("after_a_change", [False, True])
+async def test_a_quiet_stream_is_not_taken_for_a_dead_one(etcd: Etcd, writing: EtcdStore, after_a_change: bool) -> None:
     timings = dataclasses.replace(TIMINGS, progress=1.5)
     async with watching(etcd.url, timings) as (watcher, sink):
-        # etcd 3.6 gives no sign of life before there was a change since the watch began.
-        await writing.put(PREFIX + b"key", b"1", 0)
+        if after_a_change:
+            await writing.put(PREFIX + b"key", b"1", 0)
         ends = time.monotonic() + 3 * timings.progress
         while time.monotonic() < ends:
             assert watcher.connected, watcher.detail
