@@ -66,7 +66,7 @@ def ready(reason: str, values: str) -> dict[str, str]:
 EVICTED = "autellix_engine_swap_evicted_blocks_total"
 RECORDS = "autellix_controller_call_records_total"
 RECONCILES = "autellix_operator_reconciles_total"
-PENDING = "autellix_controller_table_pending_updates"
+BEHIND = "autellix_controller_table_oldest_update_seconds"
 UNREADABLE = "autellix_controller_table_unreadable_entries"
 #: A counter that counts once, five minutes after the start.
 ONCE = "0x9 1x110"
@@ -80,7 +80,7 @@ FIRES = [
     ("AutellixHostPoolTooSmall", of(EVICTED, f"0+1{ALWAYS}", ENGINE, program="active"), 1830, 3600),
     ("AutellixProcessTableAway", of("autellix_controller_table_connected", "1x9 0x19 1x99"), 420, 870),
     ("AutellixProcessTableUnreadable", of(UNREADABLE, f"1{ALWAYS}"), 900, 3600),
-    ("AutellixAccountingBehind", of(PENDING, f"10001{ALWAYS}"), 300, 3600),
+    ("AutellixAccountingBehind", of(BEHIND, f"61{ALWAYS}"), 300, 3600),
     ("AutellixCallRecordsLost", of(RECORDS, ONCE, result="lost"), 300, 1140),
     ("AutellixNotReady", ready("CrashLoop", "0x39 stale"), 300, 1170),
     ("AutellixNotReady", ready("Unschedulable", "0x5 stale") | ready("CrashLoop", "_x6 0x94 stale"), 300, 3000),
@@ -99,7 +99,8 @@ SILENT = [
     ("blocks of live programs went for a while", of(EVICTED, "0+9x9 90x110", ENGINE, program="active")),
     ("etcd was away for a minute", of("autellix_controller_table_connected", "1x9 0x2 1x99")),
     ("an entry was unreadable for ten minutes", of(UNREADABLE, "1x19 0x99")),
-    ("accounting was behind for three minutes", of(PENDING, "10001x5 0x99")),
+    ("accounting was behind for three minutes", of(BEHIND, "61x5 0x99")),
+    ("accounting waits for a minute", of(BEHIND, f"60{ALWAYS}")),
     ("records were applied", of(RECORDS, f"0+9{ALWAYS}", result="applied")),
     ("a large model is loaded", ready("Starting", f"0{ALWAYS}")),
     ("an update takes its time", ready("Updating", f"0{ALWAYS}")),
