@@ -17,12 +17,13 @@ Address = tuple[Resource, str, str]
 
 class MemoryApplier:
     """The store. ``writes`` lists what was written, in order; ``failures`` are raised by the next calls, in order;
-    ``absent`` are versions of APIs that it does not have."""
+    after ``writes_left`` writes one more fails (None: never); ``absent`` are versions of APIs that it does not have."""
 
     def __init__(self) -> None:
         self.objects: dict[Address, dict[str, Json]] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.failures: list[ApiError] = []
+        self.writes_left: int | None = None
         self.absent: set[str] = set()
         self._applied: dict[tuple[Address, str], Json] = {}
         self._numbers = itertools.count(1)
@@ -100,6 +101,11 @@ class MemoryApplier:
         return self._store(f"apply {part}", address, merged)
 
     def _store(self, verb: str, address: Address, found: dict[str, Json]) -> dict[str, Json]:
+        if self.writes_left is not None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                self.writes_left = None
+                raise ApiError(503, "Unavailable", "gone")
         resource, _, name = address
         before = self.objects.get(address, {})
         metadata = found["metadata"]
