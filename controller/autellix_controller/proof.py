@@ -104,7 +104,8 @@ async def _play(http: aiohttp.ClientSession, endpoint: str, plan: Plan) -> list[
         except Unproven as error:
             # As calls that are longer than the model allows: the order is what is wrong.
             raise failed or error from error
-    raise failed or Unproven("no round was played")
+    assert failed is not None
+    raise failed
 
 
 class _Round:

@@ -56,9 +56,8 @@ class HttpProtocol(HttpToolsProtocol):
             if self.cycle is None or self.cycle.response_complete:
                 # What came belongs to no request that is still to be answered, and uvicorn has put its own timer off.
                 self._time_head()
-            elif self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+            else:
+                self._stop_timing_head()
             return
         self._time_head()
         # What a client holds back of a head is kept by the parser, which has no bound of its own. The piece in which
@@ -71,6 +70,12 @@ class HttpProtocol(HttpToolsProtocol):
         """From now on the next head has to arrive in time, unless that counts already."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self._head_seconds, self._head_is_late)
+
+    def _stop_timing_head(self) -> None:
+        """None has to arrive any more."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _head_is_late(self) -> None:
         self._head_timer = None
@@ -112,9 +117,7 @@ class HttpProtocol(HttpToolsProtocol):
             running.message_event.set()
         super().connection_lost(exc)
         self._lost = True
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._stop_timing_head()
         self._say_gone()
 
     def resume_writing(self) -> None:

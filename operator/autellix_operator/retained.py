@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autellix_operator.api.conditions import Reason
-from autellix_operator.api.names import Cluster, Component
+from autellix_operator.api.names import Cluster
 from autellix_operator.api.process_table import ManagedEtcd
-from autellix_operator.desired.etcd import claim_names
+from autellix_operator.desired.etcd import claim_names, claim_prefix
 from autellix_operator.diagnosis import Diagnosis
 
 Object = Mapping[str, Any]
@@ -19,7 +19,7 @@ Object = Mapping[str, Any]
 
 def claims_in_the_way(cluster: Cluster, etcd: ManagedEtcd, claims: Iterable[Object]) -> Diagnosis | None:
     """What keeps members from being started anew; None if there are volumes for all of them or for none."""
-    named = re.compile(re.escape(f"data-{cluster.child(Component.ETCD)}-") + r"\d+")
+    named = re.compile(re.escape(claim_prefix(cluster)) + r"\d+")
     found = {each["metadata"]["name"]: each for each in claims if named.fullmatch(each["metadata"]["name"])}
     if not found or found.keys() == set(claim_names(cluster, etcd)):
         return None

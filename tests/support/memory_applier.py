@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, ApiError, Conflict, NotFound, Object, Resource
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, DEPLOYMENT, ApiError, Conflict, NotFound, Object, Resource
 
 Json = Any
 Address = tuple[Resource, str, str]
@@ -85,6 +85,11 @@ class MemoryApplier:
         stored = self._store("put", address, manifest)
         self.writes.pop()
         return stored
+
+    def pod_templates(self) -> Json:
+        """Those of all Deployments, as they are now."""
+        found = (each for address, each in self.objects.items() if address[0] is DEPLOYMENT)
+        return copy.deepcopy([each["spec"]["template"] for each in found])
 
     def _apply(self, resource: Resource, manifest: Object, part: str) -> Object:
         self._maybe_fail()

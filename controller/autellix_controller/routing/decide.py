@@ -12,12 +12,13 @@ While engines are replaced by those of a new revision, a program that needs an e
 few more calls than the least used of all: on one that is about to go it would only have to move once more.
 """
 
-import hashlib
 import typing
 from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
+
+from autellix_controller.rendezvous import draw
 
 RouteReason = Literal["short", "new", "pinned", "spilled", "only", "least_used", "round_robin", "prefix"]
 ROUTE_REASONS: Final[tuple[RouteReason, ...]] = typing.get_args(RouteReason)
@@ -73,16 +74,12 @@ class Decision(msgspec.Struct, frozen=True):
     move_pin: bool
 
 
-def _draw(program: str, engine: str) -> bytes:
-    return hashlib.blake2b(f"{program}\0{engine}".encode(), digest_size=8).digest()
-
-
 def least_used(program: str, engines: Sequence[EngineView]) -> EngineView:
     """The engine with the fewest calls. Among equals a hash of program and engine decides (rendezvous hashing): it
     spreads programs over an idle cluster, and replicas that decide at the same time agree."""
     fewest = min([e.used for e in engines])
     equals = [e for e in engines if e.used == fewest]
-    return equals[0] if len(equals) == 1 else min(equals, key=lambda e: _draw(program, e.name))
+    return equals[0] if len(equals) == 1 else min(equals, key=lambda e: draw(program, e.name))
 
 
 def lasting(program: str, engines: Sequence[EngineView], rules: Rules) -> EngineView:

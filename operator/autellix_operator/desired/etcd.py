@@ -96,7 +96,12 @@ def hosts(cluster: Cluster, etcd: ManagedEtcd) -> list[str]:
 
 def claim_names(cluster: Cluster, etcd: ManagedEtcd) -> list[str]:
     """Names of the members' volume claims, as Kubernetes makes them from the StatefulSet."""
-    return [f"{_VOLUME}-{member}" for member in _members(cluster, etcd)]
+    return [f"{claim_prefix(cluster)}{index}" for index in range(etcd.replicas)]
+
+
+def claim_prefix(cluster: Cluster) -> str:
+    """What those names begin with; a member's number follows."""
+    return f"{_VOLUME}-{cluster.child(Component.ETCD)}-"
 
 
 def quota_bytes(size: str) -> int:

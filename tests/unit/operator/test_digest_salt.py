@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, DEPLOYMENT, SECRET, ApiError
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, SECRET, ApiError
 from autellix_operator.reconcile import Reconciler
 from support.memory_applier import MemoryApplier, cluster_resource
 from support.reconciles import IMAGES, KEY, NOON, condition
@@ -40,8 +40,7 @@ class Operator:
         await self.api.apply(SECRET, accepted | {"data": accepted["data"] | {"digest-salt": salt}})
 
     def templates(self) -> Json:
-        found = (each for address, each in self.api.objects.items() if address[0] is DEPLOYMENT)
-        return copy.deepcopy([each["spec"]["template"] for each in found])
+        return self.api.pod_templates()
 
 
 def encoded(text: str) -> str:

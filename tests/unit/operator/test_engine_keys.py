@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import copy
 import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from autellix_operator.api.names import Key
 from autellix_operator.desired.objects import Images
 from autellix_operator.keys.rotation import FORMER_KEYS
-from autellix_operator.kube.applier import AUTELLIX_CLUSTER, DEPLOYMENT, SECRET, ApiError, Conflict, Object, Resource
+from autellix_operator.kube.applier import AUTELLIX_CLUSTER, SECRET, ApiError, Conflict, Object, Resource
 from autellix_operator.reconcile import Reconciler, Result
 from support.memory_applier import MemoryApplier, cluster_resource
 
@@ -51,8 +50,7 @@ class Operator:
         return found
 
     def templates(self) -> Json:
-        found = (each for address, each in self.api.objects.items() if address[0] is DEPLOYMENT)
-        return copy.deepcopy([each["spec"]["template"] for each in found])
+        return self.api.pod_templates()
 
 
 @pytest.fixture
